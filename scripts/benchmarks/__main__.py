@@ -1,11 +1,10 @@
-"""Measure every table of docs/benchmarks.md on one device: under ten minutes on a GPU, and half an
-hour on a laptop's CPU.
+"""Measure all tables of docs/benchmarks.md on one device.
 
 \b
   python -m scripts.benchmarks --device cuda --output out/benchmarks
-  python -m scripts.benchmarks --quick                                small sizes, to see it work
+  python -m scripts.benchmarks --quick                                small sizes, as a smoke test
 
-Writes benchmarks.md into the output folder.
+Takes under ten minutes on a GPU, half an hour on a laptop's CPU. Writes benchmarks.md.
 """
 
 from pathlib import Path
@@ -14,9 +13,8 @@ import click
 import torch
 
 from scripts.benchmarks import guidance, scores
-from scripts.benchmarks.measuring import device_option, machine
+from scripts.benchmarks.measuring import device_option, machine, save_text
 from vendi_guidance.commands.cli import Command
-from vendi_guidance.storage.files import whole_file
 
 SCORES = {
     4_000: [name for name in scores.METHODS if name not in ("nystrom", "fkea")],
@@ -24,7 +22,7 @@ SCORES = {
     10_000: ["rke", "conditional-rke"],
     50_000: ["rke", "conditional-rke", "nystrom", "fkea"],
 }
-"""Methods by number of items."""
+"""Number of items -> methods to measure."""
 
 ON_GPU, QUICK = {250_000: ["conditional-rke", "fkea"]}, {200: [*SCORES[4_000], "fkea"]}
 
@@ -32,19 +30,16 @@ ON_GPU, QUICK = {250_000: ["conditional-rke", "fkea"]}, {200: [*SCORES[4_000], "
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @device_option
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/benchmarks"))
-@click.option("--quick", is_flag=True, help="Small sizes, whose times say nothing.")
+@click.option("--quick", is_flag=True, help="Small sizes, as a smoke test; the times mean nothing.")
 def main(device: torch.device, output: Path, quick: bool) -> None:
     output.mkdir(parents=True, exist_ok=True)
     on_gpu = device.type == "cuda"
     items = QUICK if quick else SCORES | ON_GPU if on_gpu else SCORES
     windows, batches = ((8,), (1, 2)) if quick else (guidance.WINDOWS, guidance.BATCHES)
-    lines = scores.lines(items, device)
-    parts = [f"{machine(device)}.", "## Scores", "\n".join(lines)]
+    parts = [f"{machine(device)}.", "## Scores", "\n".join(scores.lines(items, device))]
     parts += ["## Guidance", *guidance.tables(windows, batches, device)]
-    parts += ["Whole calls at the default:", "\n".join(guidance.calls(device))]
-    with whole_file(output / "benchmarks.md") as temporary:
-        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    click.echo(f"wrote {output / 'benchmarks.md'}")
+    parts += ["Whole calls at the default:", guidance.calls(device)]
+    save_text(output / "benchmarks.md", "\n\n".join(parts))
 
 
 if __name__ == "__main__":

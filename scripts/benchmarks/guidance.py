@@ -1,14 +1,14 @@
-"""The time of a guidance step, beside reading the window, and of a whole call, beside stock.
+"""Time of a guidance step compared with reading the window, and of a guided call with a stock one.
 
 Samples have the size of SDXL's latents at 1024 px, 65,536 numbers. A guidance step must read the
 window's matrix twice, for similarities and for the gradient; the Vendi objectives also decompose a
-matrix with a row for each sample. Both are timed beside it in turn: the two products with the
-window's matrix, and eigh in the objective's precision.
-What the window computes once per batch and bandwidth is left out on both sides.
+matrix with a row for each sample. The baseline is this linear algebra alone: two products with the
+window's matrix, and eigh in the objective's precision. Work that the window does once per batch and
+bandwidth is not timed on either side.
 
-The space "latent" is the published setting; in "denoised", the scheduler's predictions are
-compared, with a bandwidth that follows their distances. Whole calls of the demo SDXL are timed
-beside the stock call; on a GPU, those of SDXL itself too, random weights in half precision.
+The space "latent" is the published setting. In "denoised", the scheduler's predictions are compared
+with a bandwidth that follows their distances. Whole calls of the demo SDXL are compared with the
+stock pipeline, and on a GPU also calls of SDXL itself, with random weights in half precision.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from diffusers import DPMSolverMultistepScheduler, UNet2DConditionModel
 from torch import Tensor
 from tqdm import tqdm
 
-from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, line_of, measure, table
+from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, measure, table
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.guidance.budget import CANDIDATES
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
@@ -59,12 +59,12 @@ SDXL = {
 }
 
 Call = Callable[[int, float], Any]
-"""Generates a batch of this size at this strength."""
+"""Generates a batch of a given size at a given strength."""
 
 
 @dataclass
 class Samples:
-    """Samples around random centres, the same ones every time on a device."""
+    """Reproducible random samples around random centres."""
 
     device: torch.device
 
@@ -82,7 +82,7 @@ class Samples:
         return latents[chosen] + self.normal(count, *LATENT), prompts[chosen]
 
     def window(self, size: int) -> SlidingWindow:
-        """A full window, in single precision."""
+        """A full window in single precision."""
         window = SlidingWindow(size, dtype=torch.float32)
         for start in tqdm(range(0, size, ROWS_AT_ONCE), desc="filling the window", leave=False):
             window.append(*self.draw(min(ROWS_AT_ONCE, size - start)))
@@ -91,7 +91,7 @@ class Samples:
 
 @dataclass
 class Step:
-    """One guidance step, and the linear algebra that it needs."""
+    """One guidance step, and the linear algebra that it needs at least."""
 
     name: str
     space: str
@@ -105,8 +105,8 @@ class Step:
         self.objective = OBJECTIVES[self.name](KERNELS[self.space], kernel_prompt)
 
     def run(self) -> Tensor:
-        """(b, ...) the gradient in the latents."""
-        # the prediction itself is not part of the step, using it is
+        """(b, ...) gradient with respect to the latents."""
+        # the step uses a prediction but does not make it
         prediction = Prediction(self.latents, signal=0.9, noise=0.4)
         view = SPACES[self.space].view(None, self.latents, prediction)
         ascent = self.objective.gradient(view.features, self.prompts, self.window)
@@ -115,8 +115,8 @@ class Step:
             self.objective.choose(candidates, self.prompts, self.window)
         return view.pull_back(ascent.gradient)
 
-    def beside(self) -> Callable[[], Any]:
-        """Two products with the window's matrix, and for the Vendi pair an eigendecomposition."""
+    def baseline(self) -> Callable[[], Any]:
+        """Two products with the window's matrix, and for Vendi an eigendecomposition."""
         stored = self.window.features
         f = self.latents.flatten(1).to(stored)
         weights = torch.ones(len(f), len(stored)).to(stored)
@@ -131,36 +131,29 @@ class Step:
         return necessary
 
     def kernel_matrix(self) -> Tensor:
-        """K_Z∘K_T / n in the precision in which the objective decomposes it."""
+        """K_Z∘K_T / n, in the precision that the objective decomposes it in."""
         f = torch.nn.functional.normalize(self.latents.flatten(1))
         products = torch.cat([self.window.products(f), f @ f.T], dim=1)
-        matrix = KERNEL_LATENT.on_sphere(bordered(self.window.inner_products, products))
+        upper = torch.cat([self.window.inner_products, products[:, : -len(f)].T], dim=1)
+        matrix = KERNEL_LATENT.on_sphere(torch.cat([upper, products]))
         if self.is_conditional and self.window.prompts is not None:
             prompts = torch.cat([self.window.prompts, self.prompts])
             matrix *= KERNEL_PROMPT.gram(torch.nn.functional.normalize(prompts))
         return (matrix.double() if len(matrix) <= FLOAT64_UP_TO else matrix) / len(matrix)
 
 
-def bordered(inner: Tensor, border: Tensor) -> Tensor:
-    """The symmetric matrix of a block (n, n) and its last rows (b, n + b)."""
-    return torch.cat([torch.cat([inner, border[:, : len(inner)].T], dim=1), border])
-
-
-HEAD = (
-    "| call | batch | seconds | peak MiB | not guided, s | ratio |",
-    "|---|--:|--:|--:|--:|--:|",
-)
-TITLES = (
+CALL_TITLES = "call", "batch", "seconds", "peak MiB", "not guided, s", "ratio"
+STEP_TITLES = (
     *("window", "batch", "two products, s", "RKE", "Conditional-RKE"),
     *("with `eigh`, s", "Vendi", "Conditional-Vendi"),
 )
 PAIRS = ("rke", "conditional-rke"), ("vendi", "conditional-vendi")
-"""Objectives that are measured beside the same."""
+"""Objectives with the same baseline."""
 WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
 
 
 def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device) -> Iterator[str]:
-    """For each space a table of steps, as multiples of what they are measured beside."""
+    """For each space a table of steps, as multiples of their baselines."""
     samples = Samples(device)
     lines: dict[str, list[list[object]]] = {space: [] for space in KERNELS}
     for size in tqdm(windows, unit="window", leave=False):
@@ -170,37 +163,39 @@ def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device)
             cells: list[object] = [f"{size:,}", batch]
             for names in PAIRS:
                 steps = [Step(name, space, window, latents, prompts) for name in names]
-                found = [measured(step, device) for step in steps]
-                least = min(pair.beside.seconds for pair in found)
-                cells += [in_seconds(least), *(pair.ratio for pair in found)]
+                pairs = [measured(step, device) for step in steps]
+                least = min(pair.baseline.seconds for pair in pairs)
+                cells += [in_seconds(least), *(pair.ratio for pair in pairs)]
             rows.append(cells)
     for space, rows in lines.items():
         yield f"Space `{space}`:"
-        yield table(TITLES, rows, 0)
+        yield table(STEP_TITLES, rows, 0)
 
 
 def measured(step: Step, device: torch.device) -> Pair:
-    """A step, and the linear algebra that it needs."""
-    step.run()  # what the window computes once per batch
-    return Pair(*measure([step.run, step.beside()], device, least=2, most=40))
+    """Measure a step and its baseline."""
+    step.run()  # the window's work per batch is not timed
+    return Pair(*measure([step.run, step.baseline()], device, least=2, most=40))
 
 
-def calls(device: torch.device) -> Iterator[str]:
-    """A table of calls at the default, beside stock ones."""
-    yield from HEAD
-    yield from whole("16 steps of the demo SDXL", demo_call(device), (1, 8, 16), device)
+def calls(device: torch.device) -> str:
+    """A table of calls at the default strength, compared with stock calls."""
+    rows = [*call_rows("16 steps of the demo SDXL", demo_call(device), (1, 8, 16), device)]
     if device.type == "cuda":
-        yield from whole("50 steps of SDXL's size", sdxl_call(device), (1, 4), device)
+        rows += call_rows("50 steps of SDXL's size", sdxl_call(device), (1, 4), device)
+    return table(CALL_TITLES, rows, 1)
 
 
-def whole(name: str, call: Call, batches: Sequence[int], device: torch.device) -> Iterator[str]:
-    """Lines of a call, by size of the batch."""
-    call(1, STRENGTH)  # what is done once
+def call_rows(
+    name: str, call: Call, batches: Sequence[int], device: torch.device
+) -> Iterator[list[object]]:
+    """Rows of the table, one for each batch size."""
+    call(1, STRENGTH)  # warm-up
     for batch in batches:
         functions = [partial(call, batch, strength) for strength in (STRENGTH, 0)]
         pair = Pair(*measure(functions, device, least=3, most=9))
         times = in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)
-        yield line_of([name, batch, *times, in_seconds(pair.beside.seconds), pair.ratio])
+        yield [name, batch, *times, in_seconds(pair.baseline.seconds), pair.ratio]
 
 
 def demo_call(device: torch.device) -> Call:
@@ -213,9 +208,11 @@ def demo_call(device: torch.device) -> Call:
 
 
 def sdxl_call(device: torch.device) -> Call:
-    """Of a UNet with random weights, latents in and latents out."""
+    """Calls of SDXL's UNet with random weights, without text encoders and VAE."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float16)  # never in single precision, which takes 10 GB
+    torch.set_default_dtype(
+        torch.float16
+    )  # created in half precision: single precision takes 10 GB
     try:
         with device:
             unet = UNet2DConditionModel(**SDXL).eval()

@@ -1,4 +1,4 @@
-"""What the benchmarks share: time, peak memory, the machine's name, options and table lines."""
+"""Shared by the benchmarks: time, peak memory, the machine's name, options and tables."""
 
 import ctypes
 import math
@@ -13,18 +13,19 @@ import click
 import torch
 
 from vendi_guidance.commands.run_options import DEVICE
+from vendi_guidance.storage.files import whole_file
 
 _MEMORY_STATUS, _RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Measured(NamedTuple):
-    """The shortest of several runs of a function.
+    """The best of several runs of a function.
 
     Attributes:
-        seconds: of wall-clock time, the device's work included.
-        cpu: seconds of this process's CPU time.
-        peak: peak memory in bytes beyond what was held before; None if unknown.
-        result: what the function last returned.
+        seconds: wall-clock time, including the device's work.
+        cpu: CPU time of this process, in seconds.
+        peak: peak memory in bytes beyond what was allocated before; None if unknown.
+        result: the last return value.
     """
 
     seconds: float = math.inf
@@ -34,15 +35,15 @@ class Measured(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A function, and what it is measured beside."""
+    """A function, and the baseline that it is measured against."""
 
     run: Measured
-    beside: Measured
+    baseline: Measured
 
     @property
     def ratio(self) -> str:
-        """Their times' ratio, for a table."""
-        return f"{self.run.seconds / self.beside.seconds:.2f}"
+        """The function's time divided by the baseline's, for a table."""
+        return f"{self.run.seconds / self.baseline.seconds:.2f}"
 
 
 def measure(
@@ -52,27 +53,27 @@ def measure(
     least: int = 1,
     most: int = 5,
 ) -> list[Measured]:
-    """Run functions in turn, so that a busy machine slows all alike, and keep the best times.
+    """Run functions in turn, so that a busy machine slows all of them, and keep the best times.
 
     Args:
-        functions: what to time.
+        functions: functions to time.
         device: where they compute.
         budget: seconds after which no further round begins.
-        least, most: the numbers of rounds.
+        least, most: limits of the number of rounds.
     """
     best = [Measured()] * len(functions)
-    begun = perf_counter()
+    began = perf_counter()
     rounds = 0
-    while rounds < least or (rounds < most and perf_counter() - begun < budget):
+    while rounds < least or (rounds < most and perf_counter() - began < budget):
         for i, function in enumerate(functions):
-            held = _watch_memory(device, trim=rounds == 0)
+            allocated = _reset_peak(device, trim=rounds == 0)
             start, cpu = perf_counter(), process_time()
             result = function()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             seconds = min(best[i].seconds, perf_counter() - start)
             cpu = min(best[i].cpu, process_time() - cpu)
-            peak = _peak_since(device, held)
+            peak = _peak_since(device, allocated)
             peak = None if peak is None else max(peak, best[i].peak or 0)
             best[i] = Measured(seconds, cpu, peak, result)
         rounds += 1
@@ -80,7 +81,7 @@ def measure(
 
 
 def machine(device: torch.device) -> str:
-    """The device, its threads or memory, and the versions that timings depend on."""
+    """The device with its threads or memory, and the versions that timings depend on."""
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -96,7 +97,7 @@ device_option = click.option(
 def several(
     flag: str, name: str, kind: click.ParamType, default: Iterable[Any], help: str
 ) -> Callable[[Any], Any]:
-    """An option that may be given more than once."""
+    """A click option that may be given more than once."""
     shown: Any = "all" if isinstance(kind, click.Choice) else True
     help += " May be given more than once."
     return click.option(
@@ -109,14 +110,21 @@ def line_of(cells: Iterable[object]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[object]], words: int) -> str:
-    """A Markdown table whose first `words` columns are words, and the others numbers."""
-    rules = ["---"] * words + ["--:"] * (len(titles) - words)
+def table(titles: Sequence[str], rows: Iterable[Sequence[object]], text_columns: int) -> str:
+    """A Markdown table; columns after the first `text_columns` are numbers, aligned right."""
+    rules = ["---"] * text_columns + ["--:"] * (len(titles) - text_columns)
     return "\n".join(map(line_of, [titles, rules, *rows]))
 
 
+def save_text(path: Path, text: str) -> None:
+    """Write a text file and print its path."""
+    with whole_file(path) as temporary:
+        temporary.write_text(f"{text}\n", encoding="utf-8")
+    click.echo(f"wrote {path}")
+
+
 def in_seconds(value: float) -> str:
-    """Three significant digits."""
+    """Format a time with three significant digits."""
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
@@ -124,31 +132,32 @@ def in_mebibytes(value: int | None) -> str:
     return "-" if value is None else f"{value / 2**20:,.0f}"
 
 
-def _watch_memory(device: torch.device, trim: bool) -> int | None:
-    """Bytes held now; resets the peak."""
+def _reset_peak(device: torch.device, trim: bool) -> int | None:
+    """Reset the peak memory; returns the bytes allocated now, or None if that is unknown."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
     if not _RESET_PEAK.exists():
         return None
-    if trim:  # memory that earlier runs freed would hide what this one takes
+    if trim:  # otherwise memory that earlier runs freed would hide what this one allocates
         ctypes.CDLL(None).malloc_trim(0)
     _RESET_PEAK.write_text("5")
     return _status("VmRSS")
 
 
-def _peak_since(device: torch.device, held: int | None) -> int | None:
-    if held is None:
+def _peak_since(device: torch.device, allocated: int | None) -> int | None:
+    if allocated is None:
         return None
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) - held
-    return max(0, _status("VmHWM") - held)
+        return torch.cuda.max_memory_allocated(device) - allocated
+    return max(0, _status("VmHWM") - allocated)
 
 
 def _status(name: str) -> int:
-    """A figure of this process from the kernel, in bytes."""
-    line = next(x for x in _MEMORY_STATUS.read_text().splitlines() if x.startswith(name + ":"))
+    """A memory figure of this process from the kernel, in bytes."""
+    lines = _MEMORY_STATUS.read_text().splitlines()
+    line = next(line for line in lines if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024
 
 

@@ -1,10 +1,10 @@
-"""The cost of a run besides generating images: docs/scaling.md.
+"""Measure the cost of a run apart from generating images (docs/scaling.md).
 
 Sizes are SDXL's at 1024 pixels: latents of 4 x 128 x 128, pooled prompt embeddings of 1,280. Timed
-are opening a long file of prompts, and what follows each batch of eight: samples are exchanged
+are opening a long file of prompts, and the work after each batch of eight: samples are exchanged
 between two processes (gloo, on this machine), appended to a window of 300 and saved as a
-checkpoint, and images are saved as PNG. Times are CPU time of this process, so that a busy machine
-changes little.
+checkpoint, and images are saved as PNG. All times are CPU times of this process, which depend
+little on what else the machine does.
 
 \b
   python -m scripts.benchmarks.runs --prompts 1000000
@@ -36,51 +36,51 @@ BATCH, WINDOW = 8, 300
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option("--prompts", type=click.IntRange(1), default=100_000, help="Lines of the file.")
+@click.option(
+    "--prompts", type=click.IntRange(1), default=100_000, help="Number of prompts in the file."
+)
 def main(prompts: int) -> None:
     click.echo(machine(torch.device("cpu")))
     samples = torch.randn(BATCH, *LATENTS), torch.randn(BATCH, PROMPT)
     with tempfile.TemporaryDirectory() as name:
-        for kind in ("txt", "jsonl", "csv"):
-            prompt_file(Path(name, f"prompts.{kind}"), prompts)
-        batches(Path(name), samples)
-        picture(Path(name, "picture.png"))
-    here = LaunchConfig(1, 1, 2, run_id="runs", rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0")
-    elastic_launch(here, share)(samples)
+        for suffix in ("txt", "jsonl", "csv"):
+            time_prompt_file(Path(name, f"prompts.{suffix}"), prompts)
+        time_checkpoints(Path(name), samples)
+        time_image_file(Path(name, "image.png"))
+    local = LaunchConfig(1, 1, 2, run_id="runs", rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0")
+    elastic_launch(local, time_exchange)(samples)
 
 
-def tell(what: str, act: Callable[[], object], most: int = 20) -> None:
+def print_time(title: str, function: Callable[[], object], most: int = 20) -> None:
     """Print the shortest of several CPU times."""
-    [found] = measure([act], torch.device("cpu"), math.inf, most=most)
-    click.echo(f"{what}: {1e3 * found.cpu:.1f} ms")
+    [measured] = measure([function], torch.device("cpu"), math.inf, most=most)
+    click.echo(f"{title}: {1e3 * measured.cpu:.1f} ms")
 
 
-def prompt_file(path: Path, lines: int) -> None:
+def time_prompt_file(path: Path, lines: int) -> None:
+    """Write a file of prompts, and time opening and reading it."""
     with path.open("w", encoding="utf-8") as file:
         file.write("prompt\n" * (path.suffix == ".csv"))
         for number in range(lines):
             prompt = f"a photograph of object number {number}"
             line = json.dumps({"prompt": prompt}) if path.suffix == ".jsonl" else prompt
             file.write(f"{line}\n")
-    tell(
-        f"check {path.stat().st_size / 1e6:.1f} MB of {path.suffix}",
-        lambda: open_prompts(str(path)),
-        1,
-    )
+    size = path.stat().st_size / 1e6
+    print_time(f"check {size:.1f} MB of {path.suffix}", lambda: open_prompts(str(path)), 1)
     opened = open_prompts(str(path))
-    tell("skip to the last prompt", lambda: next(opened.starting_at(lines - 1)), 1)
+    print_time("skip to the last prompt", lambda: next(opened.starting_at(lines - 1)), 1)
     tracemalloc.start()
     deque(open_prompts(str(path)), maxlen=0)
     click.echo(f"peak memory: {tracemalloc.get_traced_memory()[1] / 1e6:.2f} MB")
     tracemalloc.stop()
 
 
-def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor]) -> None:
-    """Append a batch to a full window, write its checkpoint, restore the window."""
+def time_checkpoints(folder: Path, samples: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Time appending a batch to a full window, writing its checkpoint and restoring the window."""
     window, checkpoints = RunWindow(WINDOW), Checkpoints(folder / "checkpoints", WINDOW)
     while window.entered < WINDOW:
         window.append(*samples)
-    tell("add a batch to a full window", lambda: window.append(*samples))
+    print_time("add a batch to a full window", lambda: window.append(*samples))
     numbers = count(1)
 
     def write() -> None:
@@ -88,26 +88,27 @@ def batches(folder: Path, samples: tuple[torch.Tensor, torch.Tensor]) -> None:
         progress = Progress(entered, 0, BATCH, entered - BATCH, entered)
         checkpoints.add(Checkpoint(progress, *samples))
 
-    tell("write its checkpoint", write, -(-WINDOW // BATCH))
+    print_time("write its checkpoint", write, -(-WINDOW // BATCH))
     length = max(file.stat().st_size for file in checkpoints.folder.iterdir())
     click.echo(f"its size: {length / 1e6:.2f} MB")
-    tell("restore the window", lambda: checkpoints.restore(RunWindow(WINDOW), "cpu"), 3)
+    print_time("restore the window", lambda: checkpoints.restore(RunWindow(WINDOW), "cpu"), 3)
 
 
-def picture(path: Path) -> None:
-    """Write and read blurred noise, about as hard to compress as a photograph."""
+def time_image_file(path: Path) -> None:
+    """Time writing and reading blurred noise, which is about as compressible as a photograph."""
     noise = Image.effect_noise((512, 512), 80).resize((1024, 1024)).filter(ImageFilter.BoxBlur(2))
     image = Image.merge("RGB", [noise, noise.rotate(90), noise.rotate(180)])
-    tell("write an image", lambda: save_image(path, image), 3)
-    tell(f"read its {path.stat().st_size / 1e6:.2f} MB", lambda: open_image(path.read_bytes()), 3)
+    print_time("write an image", lambda: save_image(path, image), 3)
+    size = path.stat().st_size / 1e6
+    print_time(f"read its {size:.2f} MB", lambda: open_image(path.read_bytes()), 3)
 
 
-def share(samples: tuple[torch.Tensor, torch.Tensor]) -> None:
-    """What each process does, in the environment that `torchrun` sets."""
+def time_exchange(samples: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Time the exchange of a batch; each process runs this in the environment of `torchrun`."""
     torch.set_num_threads(1)
     latents, prompts = samples
     with process_group("cpu") as group:
-        tell("exchange a batch", lambda: group.share(None, latents=latents, prompts=prompts))
+        print_time("exchange a batch", lambda: group.share(None, latents=latents, prompts=prompts))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Time and peak memory of every method for a score, beside the linear algebra that it needs.
+"""Time and peak memory of the methods for each score, compared with the linear algebra they need.
 
 For each method and number of items n: seconds, peak memory beyond the features, and the ratio to
-the time of the bare matrix products and eigvalsh calls that the method needs, measured in turn in
-the same run; for approximations, the ratio to the exact score and the difference from it. Features
-are random: 50 clusters in 768 dimensions, prompts 50 clusters in 512, single precision.
+the time of the bare matrix products and eigvalsh calls, measured alternately in the same run.
+Approximations are compared with the exact score instead, in time and in value. Features are random
+in single precision: images in 50 clusters of 768 dimensions, prompts in 50 clusters of 512.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -27,40 +27,41 @@ D, M, CLUSTERS = 768, 512, 50
 KERNEL_X, KERNEL_T = Gaussian(25.0), Gaussian(20.0)
 TRUNCATION = 100
 LANDMARKS = 1000
+PRODUCTS = "products, upper triangle"
 
 
 @dataclass
 class Sample:
-    """Features x: (n, 768) of n items, and t: (n, 512) of their prompts."""
+    """Features x, (n, 768) of n items, and t, (n, 512) of their prompts."""
 
     x: Tensor
     t: Tensor
 
     @property
     def fourier_features(self) -> int:
-        """2r, the columns of FKEA."""
+        """2r, the number of FKEA's random features."""
         return 16_000 if len(self.x) > 100_000 else min(4_000, len(self.x))
 
     @cached_property
     def matrix(self) -> Tensor:
-        """K/n in the precision in which `Exact` decomposes it."""
+        """K / n, in the precision that `Exact` decomposes it in."""
         matrix = KERNEL_X.gram(self.x).div_(len(self.x))
         return matrix.double() if len(matrix) <= FLOAT64_UP_TO else matrix
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method for a score, and what it is measured beside."""
+    """A method for a score, and the baseline that it is measured against."""
 
     name: str
     run: Callable[[Sample], Tensor]
-    beside: Callable[[Sample], Any]
-    beside_name: str
-    error: Callable[[Sample], Tensor] | None = None  # its own error bar, relative
+    baseline: Callable[[Sample], Any]
+    baseline_name: str
+    error: Callable[[Sample], Tensor] | None = None  # the method's relative standard error
 
     @property
-    def is_compared(self) -> bool:
-        return self.beside_name.startswith("exact")
+    def is_approximate(self) -> bool:
+        return self.baseline_name.startswith("exact")
 
 
 def upper_products(*features: Tensor) -> None:
@@ -114,17 +115,12 @@ def vendi_score_package(sample: Sample) -> Tensor:
 
 
 METHODS = {
-    "rke": Method(
-        "RKE",
-        lambda s: rke(s.x, KERNEL_X),
-        lambda s: upper_products(s.x),
-        "products, upper triangle",
-    ),
+    "rke": Method("RKE", lambda s: rke(s.x, KERNEL_X), lambda s: upper_products(s.x), PRODUCTS),
     "conditional-rke": Method(
         "Conditional-RKE",
         lambda s: conditional_rke(s.x, s.t, KERNEL_X, KERNEL_T),
         lambda s: upper_products(s.x, s.t),
-        "products, upper triangle",
+        PRODUCTS,
     ),
     "vendi": Method(
         "Vendi", exact_vendi, lambda s: products_and_eigvalsh(s, s.x), "product + eigvalsh"
@@ -146,7 +142,7 @@ METHODS = {
         lambda s: vendi(s.x, KERNEL_X, spectrum=Lanczos()),
         exact_vendi,
         "exact",
-        # of the entropy, so relative in the score
+        # the error of the entropy is the relative error of the score
         lambda s: Lanczos().estimate(s.x, KERNEL_X, Entropy()).standard_error,
     ),
     "nystrom": Method(
@@ -174,7 +170,7 @@ HEAD = (
 
 
 def lines(items: Mapping[int, Iterable[str]], device: torch.device) -> Iterator[str]:
-    """The table, from names of methods by number of items."""
+    """The lines of the table, for a mapping from numbers of items to names of methods."""
     yield from HEAD
     for n, names in items.items():
         sample = make_sample(n, device)
@@ -187,35 +183,27 @@ def make_sample(n: int, device: torch.device) -> Sample:
 
     def clusters(width: int) -> Tensor:
         centres = torch.randn(CLUSTERS, width, generator=generator)
-        drawn = torch.randint(CLUSTERS, (n,), generator=generator)
-        return (centres[drawn] + 0.5 * torch.randn(n, width, generator=generator)).to(device)
+        chosen = torch.randint(CLUSTERS, (n,), generator=generator)
+        return (centres[chosen] + 0.5 * torch.randn(n, width, generator=generator)).to(device)
 
     return Sample(clusters(D), clusters(M))
 
 
 def row(method: Method, sample: Sample, device: torch.device) -> str:
     """A line of the table."""
-    if method.beside_name.endswith("eigvalsh"):
-        _ = sample.matrix  # computed now, so that it is not timed
-    functions = (lambda: method.run(sample)), (lambda: method.beside(sample))
+    if method.baseline_name.endswith("eigvalsh"):
+        _ = sample.matrix  # computed here so that it is not timed
+    functions = partial(method.run, sample), partial(method.baseline, sample)
     pair = Pair(*measure(functions, device))
-    return line_of(
-        [
-            f"{len(sample.x):,}",
-            method.name,
-            in_seconds(pair.run.seconds),
-            in_mebibytes(pair.run.peak),
-            method.beside_name,
-            in_seconds(pair.beside.seconds),
-            pair.ratio,
-            difference(method, sample, pair),
-        ]
-    )
+    own = in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)
+    baseline = method.baseline_name, in_seconds(pair.baseline.seconds)
+    error = difference(method, sample, pair)
+    return line_of([f"{len(sample.x):,}", method.name, *own, *baseline, pair.ratio, error])
 
 
 def difference(method: Method, sample: Sample, pair: Pair) -> str:
-    """The relative error of an approximation, and its own standard error if it has one."""
-    if not method.is_compared:
+    """The relative error of an approximation, and the standard error that it reports, if any."""
+    if not method.is_approximate:
         return ""
-    text = f"{float(pair.run.result / pair.beside.result) - 1:+.1e}"
+    text = f"{float(pair.run.result / pair.baseline.result) - 1:+.1e}"
     return text if method.error is None else f"{text}, standard error {method.error(sample):.1e}"

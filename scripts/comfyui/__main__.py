@@ -1,17 +1,17 @@
-"""Runs the nodes in a ComfyUI's samplers, on a CPU, and says what holds.
+"""Check the nodes in ComfyUI's samplers, on a CPU.
 
     python -m scripts.comfyui path/to/ComfyUI
 
 Run it with ComfyUI's Python. An SDXL and a Flux of ComfyUI's own classes, small and with random
 weights, generate batches with and without *Diverse Batch*. For each sampler:
 
-* diversity 0 draws what the model alone draws, bit for bit;
+* diversity 0 gives exactly the same latents as the model alone;
 * diversity 1 is more diverse, by Conditional-Vendi of the latents;
-* the same seed draws the same again, with the memory "this batch";
-* nothing is NaN or infinite.
+* a seed always gives the same latents with the memory "this batch";
+* all latents are finite.
 
-Then the demo model draws in the same samplers, and its looks are counted. That needs diffusers.
-Exits with 1 if one of the checks fails.
+Then the looks of the demo model are counted with the same samplers, which needs diffusers. The
+exit status is 1 if a check fails.
 """
 
 import argparse
@@ -34,12 +34,11 @@ SEEDS = (0, 1)
 BATCH = 8
 STEPS = 10
 NODE = "VendiGuidanceDiverseBatch"
-PROMPTS = 4  # that the demo model draws
-SIGMA = 1.0  # of unit-length latents, which random models make nearly orthogonal
+PROMPTS = 4  # for the demo model
+SIGMA = 1.0  # bandwidth for unit-length latents; those of random models are nearly orthogonal
 
-Draw = Callable[[Any, str, int], Tensor]
-"""Latents of a model and a sampler, from a seed."""
-
+Generate = Callable[[Any, str, int], Tensor]
+"""Maps a model, a sampler and a seed to latents."""
 
 NO_DIFFUSERS = "the demo model needs diffusers: pip install diffusers transformers"
 
@@ -48,28 +47,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.comfyui", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("checkout", type=Path, help="a clone of ComfyUI")
-    parser.add_argument("--figures", action="store_true", help="draw those of the docs in the page")
-    given = parser.parse_args()
-    if not (given.checkout / "main.py").exists():
-        parser.error(f"{given.checkout} is no clone of ComfyUI: it has no main.py")
+    parser.add_argument(
+        "--figures", action="store_true", help="make the figures of the docs instead"
+    )
+    options = parser.parse_args()
+    if not (options.checkout / "main.py").exists():
+        parser.error(f"{options.checkout} is not a clone of ComfyUI: it has no main.py")
     has_diffusers = importlib.util.find_spec("diffusers") is not None
-    if given.figures:
+    if options.figures:
         if not has_diffusers:
             parser.error(NO_DIFFUSERS)
-        from scripts.comfyui.page import draw_figures
+        from scripts.comfyui.page import save_figures
 
-        return draw_figures(given.checkout)
-    failures = in_samplers(given.checkout)
+        return save_figures(options.checkout)
+    failures = check_samplers(options.checkout)
     if has_diffusers:
-        demo_looks()
+        count_demo_looks()
     else:
         print(f"demo-sdxl: skipped, {NO_DIFFUSERS}")
     print(f"{failures} checks failed" if failures else "all checks passed")
     sys.exit(failures > 0)
 
 
-def in_samplers(checkout: Path) -> int:
-    """How many checks fail."""
+def check_samplers(checkout: Path) -> int:
+    """Check the random models with each sampler; returns the number of failures."""
     start(checkout)
     import comfyui_version
     import nodes
@@ -79,10 +80,10 @@ def in_samplers(checkout: Path) -> int:
     failures = 0
     for model, prompt, negative, name in models():
         for sampler in SAMPLERS:
-            found = [*checks(model, drawing(prompt, negative, steps=STEPS), sampler)]
-            said = ", ".join(text if holds else f"NOT {text}" for text, holds in found)
-            print(f"{name}, {sampler}: {said}", flush=True)
-            failures += sum(not holds for _, holds in found)
+            results = [*checks(model, generator(prompt, negative, steps=STEPS), sampler)]
+            report = ", ".join(text if passed else f"NOT {text}" for text, passed in results)
+            print(f"{name}, {sampler}: {report}", flush=True)
+            failures += sum(not passed for _, passed in results)
     return failures
 
 
@@ -99,25 +100,24 @@ def start(checkout: Path) -> None:
 
 
 def models() -> Iterator[tuple[Any, Any, Any, str]]:
-    """A model, a prompt, a negative prompt and a name of each."""
+    """For each random model: the model, a prompt, a negative prompt and its name."""
     from scripts.comfyui.models import random_flux, random_prompt, random_xl
 
     yield random_xl(), random_prompt(1), random_prompt(2), "random SDXL"
     yield random_flux(), random_prompt(1), random_prompt(2), "random Flux"
 
 
-def drawing(prompt: Any, negative: Any, steps: int) -> Draw:
-    """As the node KSampler draws."""
+def generator(prompt: Any, negative: Any, steps: int) -> Generate:
+    """A function that generates a batch with the node KSampler."""
     import nodes
 
-    def draw(model: Any, sampler: str, seed: int) -> Tensor:
+    def generate(model: Any, sampler: str, seed: int) -> Tensor:
         empty = {"samples": torch.zeros(BATCH, 4, 16, 16)}
-        [found] = nodes.KSampler().sample(
-            model, seed, steps, 5.0, sampler, "sgm_uniform", prompt, negative, empty
-        )
-        return found["samples"]
+        sampling = seed, steps, 5.0, sampler, "sgm_uniform"
+        [latents] = nodes.KSampler().sample(model, *sampling, prompt, negative, empty)
+        return latents["samples"]
 
-    return draw
+    return generate
 
 
 def guided(model: Any, diversity: float) -> Any:
@@ -127,27 +127,27 @@ def guided(model: Any, diversity: float) -> Any:
     return node.execute(model, diversity, "conditional-vendi", "this batch", "check").result[0]
 
 
-def checks(model: Any, draw: Draw, sampler: str) -> Iterator[tuple[str, bool]]:
-    plain = [draw(model, sampler, seed) for seed in SEEDS]
-    off = draw(guided(model, 0), sampler, SEEDS[0])
+def checks(model: Any, generate: Generate, sampler: str) -> Iterator[tuple[str, bool]]:
+    """What each check found, and whether it passed."""
+    plain = [generate(model, sampler, seed) for seed in SEEDS]
+    off = generate(guided(model, 0), sampler, SEEDS[0])
     yield "diversity 0 identical", torch.equal(off, plain[0])
-    varied = [draw(guided(model, 1), sampler, seed) for seed in SEEDS]
-    yield "finite", all(bool(each.isfinite().all()) for each in varied)
-    again = draw(guided(model, 1), sampler, SEEDS[0])
+    varied = [generate(guided(model, 1), sampler, seed) for seed in SEEDS]
+    yield "finite", all(bool(latents.isfinite().all()) for latents in varied)
+    again = generate(guided(model, 1), sampler, SEEDS[0])
     yield "reproducible", torch.equal(again, varied[0])
     before, after = diversity(plain), diversity(varied)
     yield f"{before:.2f} to {after:.2f} of {BATCH} different", after > before
 
 
 def diversity(batches: list[Tensor]) -> float:
-    """Conditional-Vendi of latents of one prompt, which is their Vendi, the mean over batches."""
-    rows = (torch.nn.functional.normalize(each.flatten(1), dim=1) for each in batches)
-    return fmean(float(vendi(one, Gaussian(SIGMA))) for one in rows)
+    """Mean Vendi score of batches of latents; for one prompt it equals Conditional-Vendi."""
+    features = (torch.nn.functional.normalize(each.flatten(1), dim=1) for each in batches)
+    return fmean(float(vendi(rows, Gaussian(SIGMA))) for rows in features)
 
 
-def demo_looks() -> None:
-    """Print how many looks the demo model generates, and how many of its images show what was asked
-    for."""
+def count_demo_looks() -> None:
+    """Print the looks of the demo model, and the share of images that show their prompt."""
     from PIL import Image
 
     from scripts.comfyui.demo import Demo
@@ -157,20 +157,21 @@ def demo_looks() -> None:
     demo = Demo()
     labeler = ProbeLabeler(load_probe(ROOT / "assets" / "demo-probe"))
     texts = (ROOT / "assets" / "prompts" / "demo.txt").read_text().splitlines()[:PROMPTS]
-    asked = [text for text in texts for _ in range(BATCH)]
+    prompts = [text for text in texts for _ in range(BATCH)]
     for sampler in SAMPLERS:
-        told = []
+        report = []
         for name, model in (("without", demo.model), ("with the node", guided(demo.model, 0.5))):
             images: list[Any] = []
             for seed, text in enumerate(texts):
                 prompt, negative = map(demo.encode_from_tokens_scheduled, (text, ""))
-                decoded = demo.decode(drawing(prompt, negative, steps=16)(model, sampler, seed))
-                images += [Image.fromarray(one.mul(255).byte().numpy()) for one in decoded]
-            labels = labeler(images, asked)
-            looks = fmean(looks_by_group(asked, labels).values())
+                latents = generator(prompt, negative, steps=16)(model, sampler, seed)
+                pixels = demo.decode(latents).mul(255).byte().numpy()
+                images += map(Image.fromarray, pixels)
+            labels = labeler(images, prompts)
+            looks = fmean(looks_by_group(prompts, labels).values())
             fidelity = prompt_fidelity(labels)
-            told.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {fidelity:.3f})")
-        print(f"demo-sdxl, {sampler}: {', '.join(told)}", flush=True)
+            report.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {fidelity:.3f})")
+        print(f"demo-sdxl, {sampler}: {', '.join(report)}", flush=True)
 
 
 if __name__ == "__main__":

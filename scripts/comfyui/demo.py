@@ -1,4 +1,4 @@
-"""The demo model in ComfyUI's classes: import this only where ComfyUI and diffusers can be."""
+"""The demo model in ComfyUI's classes; importing this needs ComfyUI and diffusers."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ class DemoFormat(comfy.latent_formats.LatentFormat):
 
 
 class Diffusers(torch.nn.Module):
-    """A diffusers UNet where ComfyUI expects one of its own: it has fewer groups in its norms."""
+    """A diffusers UNet with ComfyUI's interface; ComfyUI's own has more groups in its norms."""
 
     dtype = torch.float32
 
@@ -53,7 +53,7 @@ class Demo:
         self.model = patcher(model)
 
     def tokenize(self, text: str) -> str:
-        """CLIPTextEncode passes the result on to `encode_from_tokens_scheduled`."""
+        """Returns the text itself: CLIPTextEncode passes it to `encode_from_tokens_scheduled`."""
         return text
 
     @torch.no_grad()
@@ -65,6 +65,6 @@ class Demo:
 
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
-        """(n, 64, 64, 3) images in [0, 1], as VAEDecode takes them."""
+        """(n, 64, 64, 3) images in [0, 1], as VAEDecode expects them."""
         pixels = self.pipeline.vae.decode(latents).sample
         return (pixels / 2 + 0.5).clamp(0, 1).movedim(1, -1)

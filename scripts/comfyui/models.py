@@ -1,4 +1,4 @@
-"""Small models in ComfyUI's own classes: import this only where ComfyUI can be imported."""
+"""Small models in ComfyUI's own classes; importing this needs ComfyUI."""
 
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
@@ -63,14 +63,14 @@ def random_flux() -> Any:
 
 
 def flux_parameters() -> dict[str, Any]:
-    """Those of FLUX that this ComfyUI has, and 0, False or [] for others that it asks for."""
-    given, kinds = {}, get_type_hints(FluxParams)
-    for one in fields(FluxParams):
-        if one.name in FLUX:
-            given[one.name] = FLUX[one.name]
-        elif one.default is MISSING:
-            given[one.name] = kinds[one.name]()
-    return given
+    """`FLUX`, as far as this ComfyUI has its parameters; 0, False or [] for other required ones."""
+    values, types = {}, get_type_hints(FluxParams)
+    for field in fields(FluxParams):
+        if field.name in FLUX:
+            values[field.name] = FLUX[field.name]
+        elif field.default is MISSING:
+            values[field.name] = types[field.name]()
+    return values
 
 
 def randomised(model: Any) -> Any:
@@ -85,7 +85,7 @@ def randomised(model: Any) -> Any:
 
 
 def patcher(model: Any) -> Any:
-    """What ComfyUI calls a MODEL."""
+    """A ModelPatcher on the CPU, which is what ComfyUI's MODEL type holds."""
     device = torch.device("cpu")
     return comfy.model_patcher.ModelPatcher(model.eval(), device, device)
 

@@ -1,4 +1,4 @@
-"""The example workflow in ComfyUI's page, in a Chromium without a window."""
+"""Opens and runs the example workflow in ComfyUI's page, in headless Chromium."""
 
 import io
 from pathlib import Path
@@ -24,7 +24,7 @@ BOXES = """() => app.graph.nodes.map(n => {
 
 
 def open_example(page: Any, server: Server) -> None:
-    """Load the example as the template browser does, in a page of playwright's."""
+    """Load the example into a Playwright page, as the template browser does."""
     server.post("/settings", SETTINGS)
     page.goto(server.address)
     page.wait_for_function("() => window.app?.graph && window.app.extensionManager")
@@ -38,15 +38,15 @@ def open_example(page: Any, server: Server) -> None:
 
 
 def run_example(page: Any) -> dict[str, Any]:
-    """Queue what is open, and wait until its score is shown.
+    """Queue the open workflow, and wait until its score is shown.
 
     Returns:
-        The text on the node of the score, how many images it shows, and the box of each node.
+        The text on the score's node, the number of images it shows, and the box of each node.
     """
     page.evaluate("() => app.queuePrompt(0)")
     text = f"{SCORE}?.widgets?.find(w => w.name === 'score')?.element?.value"
     page.wait_for_function(f"() => {text} && {SCORE}.imgs?.length", timeout=120_000)
-    page.wait_for_timeout(1000)  # nodes grow when their images have come
+    page.wait_for_timeout(1000)  # nodes grow when their images arrive
     return {
         "text": page.evaluate(f"() => {text}"),
         "images": page.evaluate(f"() => {SCORE}.imgs.length"),
@@ -54,8 +54,8 @@ def run_example(page: Any) -> dict[str, Any]:
     }
 
 
-def draw_figures(checkout: Path) -> None:
-    """Writes the figure of docs/comfyui.md and the thumbnail of the example."""
+def save_figures(checkout: Path) -> None:
+    """Save the figure of docs/comfyui.md and the thumbnail of the example."""
     from playwright.sync_api import sync_playwright
 
     with serve(checkout) as server, sync_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""ComfyUI's server in a process of its own, and what its HTTP API answers."""
+"""Runs ComfyUI's server in its own process, and calls its HTTP API."""
 
 import asyncio
 import json
@@ -23,20 +23,20 @@ EXAMPLE: dict[str, Any] = json.loads(
 )
 ENDS = ("execution_success", "execution_error", "execution_interrupted")
 SECONDS = 300
-"""How long the server may take to start, and to send its next message."""
+"""Time limit for the server to start, and to send its next message."""
 
 Prompt = dict[str, dict[str, Any]]
-"""What the API queues: the class and the inputs of each node."""
+"""A workflow in the API's format: the class and the inputs of each node."""
 
 
 @dataclass
 class Run:
-    """What a server told of one run.
+    """The messages of the server about one run.
 
     Attributes:
-        ends: the type of its last message.
-        progress: (value, largest) of the progress bar, each time it was told.
-        cached: the nodes that were not executed.
+        ends: type of the last message.
+        progress: every (value, maximum) of the progress bar.
+        cached: nodes that were not executed.
         outputs: what each node shows.
     """
 
@@ -48,7 +48,7 @@ class Run:
 
 @dataclass
 class Server:
-    """A server of ComfyUI at the address of its page."""
+    """A running ComfyUI server, at the address of its page."""
 
     address: str
 
@@ -60,51 +60,52 @@ class Server:
         """The bytes at a path.
 
         Raises:
-            OSError: there is no answer, or none with status 200.
+            OSError: there is no response with status 200.
         """
-        with urlopen(self.address + path) as answer:
-            return bytes(answer.read())
+        with urlopen(self.address + path) as response:
+            return bytes(response.read())
 
     def post(self, path: str, content: Any = None) -> tuple[int, Any]:
-        """The status and the JSON that answers some JSON."""
+        """Post JSON; returns the status and the JSON of the response."""
         headers = {"Content-Type": "application/json"}
         request = Request(self.address + path, json.dumps(content or {}).encode(), headers)
         try:
-            answer = urlopen(request)
-        except HTTPError as error:  # an answer too
-            answer = error
-        with answer:
-            return answer.status, json.loads(answer.read() or "null")
+            response = urlopen(request)
+        except HTTPError as error:  # has a status and a body, too
+            response = error
+        with response:
+            return response.status, json.loads(response.read() or "null")
 
     def run(self, prompt: Prompt, watch: Callable[[Run], Any] = lambda run: None) -> Run:
-        """Queue a workflow and wait for its end.
+        """Queue a workflow and wait until it ends.
 
         Args:
+            prompt: the workflow.
             watch: called after each message.
 
         Raises:
-            ValueError: the server refuses the workflow.
+            ValueError: the server rejects the workflow.
         """
         return asyncio.run(self._run(prompt, watch))
 
     async def _run(self, prompt: Prompt, watch: Callable[[Run], Any]) -> Run:
-        import aiohttp  # which ComfyUI has
+        import aiohttp  # installed with ComfyUI
 
         run = Run()
         async with (
             aiohttp.ClientSession() as session,
             session.ws_connect(f"{self.address}/ws?clientId=check", max_msg_size=0) as socket,
         ):
-            status, answer = self.post("/prompt", {"prompt": prompt, "client_id": "check"})
+            status, response = self.post("/prompt", {"prompt": prompt, "client_id": "check"})
             if status != 200:
-                raise ValueError(f"ComfyUI refuses the workflow: {answer}")
+                raise ValueError(f"ComfyUI rejects the workflow: {response}")
             while run.ends not in ENDS:
                 message = await socket.receive(timeout=SECONDS)
                 if message.type != aiohttp.WSMsgType.TEXT:
-                    continue  # a preview
-                told = json.loads(message.data)
-                data = told["data"]
-                match told["type"]:
+                    continue  # a preview image
+                event = json.loads(message.data)
+                data = event["data"]
+                match event["type"]:
                     case "progress":
                         run.progress.append((data["value"], data["max"]))
                     case "execution_cached":
@@ -122,7 +123,7 @@ def serve(checkout: Path) -> Iterator[Server]:
     """Run ComfyUI's server on the CPU, with this pack and `checkpoint`.
 
     Args:
-        checkout: a clone of ComfyUI, which the Python that runs this can run.
+        checkout: a clone of ComfyUI that the current Python can run.
     """
     with tempfile.TemporaryDirectory(prefix="comfyui-") as folder:
         base = Path(folder)
@@ -168,21 +169,22 @@ def _wait(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def as_prompt(workflow: dict[str, Any], nodes: dict[str, Any]) -> Prompt:
-    """What the API takes, from a workflow as the page saves it.
+    """Convert a workflow that the page saved into the API's format.
 
     Args:
-        nodes: what the server answers at /object_info.
+        workflow: the saved workflow.
+        nodes: the server's response at /object_info.
     """
     sources = {link: [str(start), output] for link, start, output, *_ in workflow["links"]}
     prompt: Prompt = {}
     for node in workflow["nodes"]:
         if node["type"] not in nodes:
             continue  # a note
-        about = nodes[node["type"]]["input"]
-        linked = {one["name"]: sources.get(one["link"]) for one in node["inputs"]}
+        schema = nodes[node["type"]]["input"]
+        linked = {entry["name"]: sources.get(entry["link"]) for entry in node["inputs"]}
         inputs = {name: source for name, source in linked.items() if source}
         values = iter(node["widgets_values"])
-        for name, options in {**about["required"], **about.get("optional", {})}.items():
+        for name, options in {**schema["required"], **schema.get("optional", {})}.items():
             if name not in linked:
                 inputs[name] = next(values)
                 if len(options) > 1 and options[1].get("control_after_generate"):

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from scripts.benchmarks.measuring import several, table
+from scripts.benchmarks.measuring import save_text, several, table
 from scripts.comparison.outside import efficientnet
 from vendi_guidance import Gaussian, kernel_distance, manifold_scores, median_distance, rke, vendi
 from vendi_guidance.commands.cli import Command
@@ -203,8 +203,7 @@ def main(networks: Sequence[str], output: Path) -> None:
             strip = Image.fromarray(np.hstack([*shown(one.latents[:BATCH])]))
             strips.append(np.asarray(strip.resize((64 * BATCH, 64), Image.Resampling.NEAREST)))
     text = table([TITLE, *networks], zip(SAMPLES, *columns, strict=True), 1)
-    with whole_file(output / "galaxies.md") as temporary:
-        temporary.write_text(f"{text}\n", encoding="utf-8")
+    save_text(output / "galaxies.md", text)
     with whole_file(output / "galaxies.webp") as temporary:
         Image.fromarray(np.vstack(strips)).save(temporary, format="webp", quality=80, method=6)
     click.echo(text)

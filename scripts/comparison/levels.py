@@ -14,18 +14,17 @@ from statistics import fmean
 import click
 from matplotlib.figure import Figure
 
-from scripts.benchmarks.measuring import several, table
+from scripts.benchmarks.measuring import save_text, several, table
 from scripts.comparison.models import MODELS
 from scripts.comparison.seeds import values_by_prompt
-from scripts.comparison.transfer import COUNTS, NAMED, OPEN
+from scripts.comparison.transfer import COUNTS, NAMED, OPEN, save_spread
+from scripts.experiments.convergence import save
 from vendi_guidance.commands import generate
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.figures import COLOURS, MARKERS
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.storage.assets import asset
-from vendi_guidance.storage.files import whole_file
-from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 
 SIZES = {"demo-sdxl": 16, "demo-flow": 16, "demo-faces": 32}
 """Height and width of the latents, which have 4 channels."""
@@ -55,11 +54,8 @@ def main(models: Sequence[str], levels: Sequence[float], output: Path) -> None:
         for model, by_level in scores.items()
     ]
     text = table(["looks / named kept", *(f"{level:g}" for level in levels)], cells, 1)
-    with whole_file(output / "levels.md") as temporary:
-        temporary.write_text(f"{text}\n", encoding="utf-8")
-    with whole_file(output / "levels.png") as temporary:
-        _plot(scores).savefig(temporary, format="png", dpi=90)
-    click.echo(f"wrote {output / 'levels.md'} and levels.png")
+    save_text(output / "levels.md", text)
+    save(_plot(scores), output / "levels.png", dpi=90)
 
 
 def _measure(output: Path, model: str, level: float) -> Scores:
@@ -68,9 +64,8 @@ def _measure(output: Path, model: str, level: float) -> Scores:
     labeler = ProbeLabeler(load_probe(asset(demo.probe)))
     for kind, (count, each) in COUNTS.items():
         folder = output / f"{model}-{level:g}-{kind}"
-        source = asset(demo.prompts if kind == OPEN else demo.named)
-        prompts = open_prompts(str(source)).spread(count)
-        words = [save_prompts(output / f"{model}-{kind}.jsonl", prompts), "--model", asset(model)]
+        prompts = save_spread(demo, kind, count, output / f"{model}-{kind}.jsonl")
+        words = [prompts, "--model", asset(model)]
         words += ["--images-per-prompt", each, "--steps", demo.steps, "--batch-size", 16]
         words += ["--guidance-scale", demo.guidance_scale, "--diversity-level", f"{level:g}"]
         words += ["--output", folder, "--resume"]
@@ -84,11 +79,12 @@ def _plot(scores: dict[str, dict[float, Scores]]) -> Figure:
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     panels, titles = figure.subplots(1, 2), {OPEN: "looks of 16 images", NAMED: "named kept"}
     for axes, (kind, title) in zip(panels, titles.items(), strict=True):
-        styles = zip(COLOURS, MARKERS, strict=False)
-        for (model, by_level), (colour, marker) in zip(scores.items(), styles, strict=False):
-            name = f"{model}, {SIZES[model]}x{SIZES[model]} latents"
+        for (model, by_level), colour, marker in zip(
+            scores.items(), COLOURS, MARKERS, strict=False
+        ):
+            label = f"{model}, {SIZES[model]}x{SIZES[model]} latents"
             values = [one[kind] for one in by_level.values()]
-            axes.plot([*by_level], values, color=colour, marker=marker, label=name)
+            axes.plot([*by_level], values, color=colour, marker=marker, label=label)
         axes.axvline(Rounds().level, color="grey", lw=0.8, ls=":")
         axes.set(xscale="log", title=title, xlabel="level: noise to signal / $\\sqrt{D}$")
         ticks = [*next(iter(scores.values()))]

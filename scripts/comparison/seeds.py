@@ -21,7 +21,7 @@ import click
 import numpy as np
 from scipy.stats import bootstrap
 
-from scripts.benchmarks.measuring import several, table
+from scripts.benchmarks.measuring import save_text, several, table
 from scripts.comparison import transfer
 from scripts.comparison.models import MODELS
 from scripts.comparison.transfer import NAMED, OPEN, Job, Record, Row
@@ -31,7 +31,6 @@ from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.inputs import looks_by_group
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.storage.assets import asset
-from vendi_guidance.storage.files import whole_file
 
 SEEDS = (0, 1000, 2000)
 """Image i of a run has seed + i, so no two of these runs share a seed."""
@@ -62,11 +61,9 @@ def main(
         job.run()
     rows = mean_rows(jobs)
     result = transfer.Result(model, transfer.even_looks(model), output, rows, {}, {})
-    with whole_file(output / "comparison.md") as temporary:
-        text = f"{transfer.methods([result])}\n\n{at_equal_details(rows)}\n"
-        temporary.write_text(text, encoding="utf-8")
     transfer.save_curves(output / "curves.png", [result])
-    click.echo(f"wrote {output / 'comparison.md'} and curves.png")
+    text = f"{transfer.methods([result])}\n\n{at_equal_details(rows)}"
+    save_text(output / "comparison.md", text)
 
 
 def mean_rows(jobs: Sequence[Job]) -> list[Row]:
@@ -91,12 +88,8 @@ def mean_rows(jobs: Sequence[Job]) -> list[Row]:
 
 
 def values_by_prompt(kind: str, runs: Iterable[Path], labeler: ProbeLabeler) -> list[float]:
-    """For each prompt, its looks or the share of its images that show everything it names.
-
-    Args:
-        kind: `OPEN` counts looks, `NAMED` the share of images.
-        runs: folders of runs of the same prompts, which are averaged.
-    """
+    """For each prompt its looks, or for named prompts the share of images that show everything
+    named: means over `runs`."""
     values: dict[Hashable, list[float]] = defaultdict(list)
     for run in runs:
         batch = as_batch(run)

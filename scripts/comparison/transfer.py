@@ -27,8 +27,8 @@ import click
 from matplotlib.figure import Figure
 from PIL import Image
 
-from scripts.benchmarks.measuring import several, table
-from scripts.comparison.models import MODELS
+from scripts.benchmarks.measuring import save_text, several, table
+from scripts.comparison.models import MODELS, DemoModel
 from scripts.docs.picture import ROW, strip
 from vendi_guidance.commands import compare
 from vendi_guidance.commands.cli import Command
@@ -92,18 +92,15 @@ class Job(NamedTuple):
     seed: int = 0
     options: Sequence[str] = ()
 
-    def run(self) -> None:
-        """Run the comparison, or what is missing of it."""
+    def run(self) -> list[Row]:
+        """Run the comparison, or what is missing of it; returns `rows`."""
         demo = MODELS[self.model]
         model = asset(demo.base or self.model)
         text = model if (model / "text_encoder_2").is_dir() else asset("demo-sdxl")
         for kind, (count, each) in self.counts.items():
-            source = asset(demo.prompts if kind == OPEN else demo.named)
             self.folder.mkdir(parents=True, exist_ok=True)
-            if count is not None:
-                prompts = open_prompts(str(source)).spread(count)
-                source = save_prompts(self.folder / f"{kind}.jsonl", prompts)
-            words: list[Any] = [source, "--model", model, "--images-per-prompt", each]
+            prompts = save_spread(demo, kind, count, self.folder / f"{kind}.jsonl")
+            words: list[Any] = [prompts, "--model", model, "--images-per-prompt", each]
             words += ["--lora", asset(self.model)] if demo.base else []
             words += ["--steps", self.steps, "--guidance-scale", demo.guidance_scale]
             words += ["--batch-size", self.batch_size, "--seed", self.seed, *self.options]
@@ -114,6 +111,7 @@ class Job(NamedTuple):
                 words += ["--method", method]
             words += ["--output", self.folder / kind]
             compare.main([str(word) for word in words], standalone_mode=False)
+        return self.rows()
 
     def rows(self) -> list[Row]:
         """The results, the unguided run first."""
@@ -133,6 +131,12 @@ class Job(NamedTuple):
             )
             for run, named in zip(open_runs, named_runs, strict=True)
         ]
+
+
+def save_spread(demo: DemoModel, kind: str, count: int | None, path: Path) -> Path:
+    """Save `count` evenly spaced prompts of a kind; returns the file of all prompts for None."""
+    source = asset(demo.prompts if kind == OPEN else demo.named)
+    return source if count is None else save_prompts(path, open_prompts(str(source)).spread(count))
 
 
 class Result(NamedTuple):
@@ -178,27 +182,23 @@ def main(models: tuple[str, ...], output: Path) -> None:
         "Every method": methods(results),
     }
     text = "\n\n".join(f"## {title}\n\n{part}" for title, part in parts.items())
-    with whole_file(output / "transfer.md") as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
-    click.echo(f"wrote {output / 'transfer.md'} and {1 + len(results)} figures")
+    save_text(output / "transfer.md", text)
 
 
 def measure(model: str, folder: Path) -> Result:
     """Run or resume every comparison of a model in a folder."""
     steps, default = MODELS[model].steps, [f"{OURS}={STRENGTH:g}"]
     main = Job(folder / "methods", model, COUNTS, methods_of(model, USUAL), steps)
-    main.run()
-    by_steps, by_batch = {}, {}
-    for count in sorted({*STEPS, steps}):
-        job = Job(folder / f"steps-{count}", model, FEWER, default, count)
-        job.run()
-        by_steps[count] = job.rows()
-    by_batch[BATCH] = by_steps[steps]
+    rows = main.run()
+    by_steps = {
+        count: Job(folder / f"steps-{count}", model, FEWER, default, count).run()
+        for count in sorted({*STEPS, steps})
+    }
+    by_batch = {BATCH: by_steps[steps]}
     for size in BATCHES:
         job = Job(folder / f"batches-{size}", model, FEWER, default, steps, size)
-        job.run()
-        by_batch[size] = job.rows()
-    return Result(model, even_looks(model), main.folder, main.rows(), by_steps, by_batch)
+        by_batch[size] = job.run()
+    return Result(model, even_looks(model), main.folder, rows, by_steps, by_batch)
 
 
 def methods_of(model: str, names: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Model cards of the demo models, their probes and training images: templates, filled in."""
+"""Writes the model cards of the demo models and their probes from templates."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from scripts.demo import emoji, faces, letters
 
 
 def shared(values: Sequence[str], shares: Sequence[float]) -> str:
-    """Values with their shares: "bold 20%, regular 80%"."""
+    """Format values with their shares: "bold 20%, regular 80%"."""
     return ", ".join(f"{value} {share:.0%}" for value, share in zip(values, shares, strict=True))
 
 
@@ -26,6 +26,6 @@ TEMPLATES.globals |= {"emoji": emoji, "faces": faces, "letters": letters}
 
 
 def write_card(folder: Path, **values: Any) -> None:
-    """Write `folder`/README.md, from the template of its name and what that asks for."""
+    """Write `folder`/README.md from the template with the folder's name and its values."""
     text = TEMPLATES.get_template(f"{folder.name}.md").render(values)
     (folder / "README.md").write_text(text, encoding="utf-8")

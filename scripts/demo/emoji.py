@@ -1,7 +1,7 @@
 """The demo model's images: emoji artwork of three vendors, with names, tones and captions.
 
-Every image has a (concept, vendor, tone), so what a caption leaves open is known exactly. Sources
-and licences are in `PACKAGES` and in the model cards.
+Every image has a known (concept, vendor, tone), including what its caption leaves open. Sources and
+licences are in `PACKAGES` and in the model cards.
 """
 
 import json
@@ -27,8 +27,8 @@ PACKAGES = {  # vendor -> npm package, licence of its artwork
 }
 VENDORS = tuple(PACKAGES)
 TONES = ("yellow", "light", "medium-light", "medium", "medium-dark", "dark")
-# Where the caption leaves them open, looks are as unbalanced as on the web: a model trained on them
-# repeats itself, as real models do.
+# Looks that captions leave open are as unbalanced as on the web, so that a model trained on them
+# repeats itself as real models do.
 VENDOR_SHARES = (0.60, 0.25, 0.15)
 TONE_SHARES = (0.60, 0.08, 0.08, 0.08, 0.08, 0.08)
 NAMED = 0.3  # share of captions that name the tone; independently, the vendor
@@ -37,7 +37,7 @@ EMPTY = 0.1  # share of empty captions, for classifier-free guidance
 CAPTION = "{concept}, {tone} skin tone, {vendor} style"
 
 KERNELS = Gaussian(IMAGE_SIGMAS["probe"]), Gaussian(PROMPT_SIGMAS["sdxl"])
-"""On the probe's features of images and the demo model's of prompts, as `evaluate` has them."""
+"""Kernels on the probe's image features and the demo model's prompt features, as in `evaluate`."""
 
 _SKIN_CODES = ("1F3FB", "1F3FC", "1F3FD", "1F3FE", "1F3FF")
 _HANDS = ("hand-", "hands", "body-parts")
@@ -62,10 +62,10 @@ class Emoji:
 
     @property
     def captions(self) -> list[str]:
-        """The words for each look."""
+        """The full caption of each look."""
         return [caption(c, v, t) for c in self.concepts for v in VENDORS for t in TONES]
 
-    def draw(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
         """`count` training pairs: (count, 3) indices (concept, vendor, tone) and their captions."""
         concept = rng.integers(len(self.concepts), size=count)
         named = rng.random((2, count)) < NAMED
@@ -76,23 +76,23 @@ class Emoji:
             named[1], rng.integers(6, size=count), rng.choice(6, size=count, p=TONE_SHARES)
         )
         empty = rng.random(count) < EMPTY
-        vendors = [VENDORS[i] if said else None for said, i in zip(named[0], vendor, strict=True)]
-        tones = [TONES[i] if said else None for said, i in zip(named[1], tone, strict=True)]
-        captions = [
-            "" if nothing else caption(self.concepts[i], *look)
-            for nothing, i, *look in zip(empty, concept, vendors, tones, strict=True)
-        ]
-        return np.stack([concept, vendor, tone], axis=1), captions
+        looks = np.stack([concept, vendor, tone], axis=1)
+        captions = [""] * count
+        for row in np.flatnonzero(~empty):
+            style = VENDORS[vendor[row]] if named[0, row] else None
+            skin = TONES[tone[row]] if named[1, row] else None
+            captions[row] = caption(self.concepts[concept[row]], style, skin)
+        return looks, captions
 
     def images(self, concepts: Sequence[str]) -> list[Image.Image]:
-        """An image of each look of some concepts: by concept as given, then by vendor and tone."""
+        """An image of every look of these concepts, ordered by concept, vendor and tone."""
         rows = [self.concepts.index(concept) for concept in concepts]
         looks = self.pixels[rows].flatten(0, 2).permute(0, 2, 3, 1)
         return [Image.fromarray(look.numpy()) for look in looks]
 
 
 def caption(concept: str, vendor: str | None = None, tone: str | None = None) -> str:
-    """The words for a look: "waving hand, dark skin tone, fluent style"."""
+    """The caption of a look: "waving hand, dark skin tone, fluent style"."""
     words = [concept]
     if tone:
         words.append(f"{tone} skin tone")
@@ -102,24 +102,21 @@ def caption(concept: str, vendor: str | None = None, tone: str | None = None) ->
 
 
 def fetch(folder: Path) -> None:
-    """Unpack the npm packages that are missing under `folder`, a sub-folder a vendor."""
+    """Unpack the npm packages that are missing under `folder`, one sub-folder per vendor."""
     for vendor, (package, _) in PACKAGES.items():
         fetch_package(package, folder / vendor)
 
 
 def load(folder: Path) -> Emoji:
-    """Read the images of hands, body parts and some people, those emoji that all vendors draw in
-    six tones, from the packages under `folder`, where `fetch` put them."""
+    """Read the images of hands, body parts and some people: the emoji that all vendors have in six
+    tones. `folder` contains the packages, as `fetch` leaves them."""
     entries = json.loads((folder / "noto" / "emoji.json").read_text(encoding="utf-8"))
-    complete = {
-        entry["short_name"]: (entry, looks)
-        for entry in entries
-        if (looks := _look_files(folder, entry)) is not None
-    }
-    hands = [key for key, (it, _) in complete.items() if it["subcategory"].startswith(_HANDS)]
-    chosen = [*(key for key in hands if key != "middle_finger"), *_PEOPLE]
-    pixels = [[[_read(file) for file in row] for row in complete[key][1]] for key in chosen]
-    names = tuple(_name(complete[key][0]["name"]) for key in chosen)
+    complete = {entry["short_name"]: entry for entry in entries if _look_files(folder, entry)}
+    hands = [key for key, entry in complete.items() if entry["subcategory"].startswith(_HANDS)]
+    chosen = [complete[key] for key in (*hands, *_PEOPLE) if key != "middle_finger"]
+    files = [_look_files(folder, entry) or [] for entry in chosen]
+    pixels = [[[_read(file) for file in tones] for tones in vendors] for vendors in files]
+    names = tuple(_name(entry["name"]) for entry in chosen)
     return Emoji(names, torch.from_numpy(np.array(pixels)))
 
 
@@ -128,7 +125,7 @@ def _name(name: str) -> str:
 
 
 def _look_files(folder: Path, entry: dict) -> list[list[Path]] | None:
-    """[vendor][tone] image files of one entry of emoji.json, or None where a look is missing."""
+    """[vendor][tone] image files of one entry of emoji.json, or None if a look is missing."""
     variants = entry.get("skin_variations", {})
     if not all(code in variants for code in _SKIN_CODES):
         return None
@@ -142,7 +139,7 @@ def _look_files(folder: Path, entry: dict) -> list[list[Path]] | None:
 
 
 def _fluent_file(folder: Path, code: str) -> Path:
-    # The package has two tones' names exchanged: its 1f3fc images are darker than its 1f3fd ones.
+    # The package swaps the names of two tones: its 1f3fc images are darker than its 1f3fd ones.
     for mine, theirs in (("1f3fc", "1f3fd"), ("1f3fd", "1f3fc")):
         if mine in code:
             code = code.replace(mine, theirs)
@@ -152,7 +149,7 @@ def _fluent_file(folder: Path, code: str) -> Path:
 
 
 def _read(file: Path) -> np.ndarray:
-    """(3, 64, 64) uint8, composed on white."""
+    """(3, 64, 64) uint8, composited on white."""
     with Image.open(file) as opened:
         image = opened.convert("RGBA").resize((SIZE, SIZE), Image.Resampling.LANCZOS)
     page = Image.new("RGBA", image.size, "white")
@@ -164,8 +161,8 @@ SHEET_CONCEPTS = "concepts.txt"
 
 
 def save_sheets(emoji: Emoji, folder: Path) -> None:
-    """Write one lossless WebP a vendor, a row a concept and a column a tone, and the concepts'
-    names, one a line."""
+    """Write one lossless WebP per vendor, with a row per concept and a column per tone, and a text
+    file with the concept of each row."""
     sheets = dict(zip(VENDORS, emoji.pixels.unbind(1), strict=True))
     write_sheets(folder, sheets, SHEET_CONCEPTS, emoji.concepts)
 
@@ -174,7 +171,7 @@ def load_sheets(folder: Path) -> Emoji:
     """Read what `save_sheets` wrote.
 
     Raises:
-        ValueError: a sheet cannot be read, or has another size than its concepts say.
+        ValueError: a sheet cannot be read, or its size does not match the list of concepts.
         FileNotFoundError: a file is missing.
     """
     concepts = tuple((folder / SHEET_CONCEPTS).read_text(encoding="utf-8").splitlines())
@@ -186,7 +183,7 @@ def load_sheets(folder: Path) -> Emoji:
 @click.option("--data", type=click.Path(path_type=Path), default="out/emoji", help="npm packages.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-pictures")
 def main(data: Path, output: Path) -> None:
-    """Write the training images, one sheet a vendor. Fetches missing npm packages."""
+    """Write the training images, one sheet per vendor. Fetches missing npm packages."""
     fetch(data)
     emoji = load(data)
     save_sheets(emoji, output)

@@ -1,8 +1,7 @@
-"""The faces demo's images: portraits of the style Open Peeps, with their attributes, and captions.
+"""The faces demo's images: portraits in the style Open Peeps, with their attributes and captions.
 
-Every image is drawn from a value of each attribute, so what a caption leaves open is known exactly.
-The artwork is CC0; the packages `dicebear-core` and `dicebear-styles` compose it, `resvg-py` makes
-pixels of it.
+Every image is composed from known values of all attributes, including what its caption leaves open.
+The artwork is CC0; `dicebear-core` and `dicebear-styles` compose it, and `resvg-py` rasterises it.
 """
 
 import io
@@ -31,7 +30,7 @@ CAPTION = (
     "{clothes} clothes, {background} background"
 )
 
-_HAIR = {  # those whose colour can be chosen
+_HAIR = {  # styles with a choice of colour
     "short hair": "grayShort",
     "fringe": "bangs",
     "bun": "grayBun",
@@ -83,10 +82,10 @@ ATTRIBUTES = {
 
 COUNTS = [len(values) for values in ATTRIBUTES.values()]
 
-# Where a caption leaves them open, looks are as unbalanced as on the web: a model trained on them
-# repeats itself, as real models do.
-ALIKE = 0.8  # share of images all of whose open attributes have their most common value
-COMMON = 0.4  # share of that value among the others; the rest is even
+# Looks that captions leave open are as unbalanced as on the web, so that a model trained on them
+# repeats itself as real models do.
+ALIKE = 0.8  # share of images in which all open attributes have their most common value
+COMMON = 0.4  # extra share of that value in the other images; the rest is uniform
 NAMED = (0.2, 0.3, 0.3, 0.2)  # shares of captions that name 0, 1, 2 and 3 attributes
 EMPTY = 0.1  # share of empty captions, for classifier-free guidance
 
@@ -96,9 +95,9 @@ class Faces:
     """Portraits to train with.
 
     Attributes:
-        kinds: (looks, attributes) indices of the values of each combination that occurs.
-        shown: (n,) the row of `kinds` that an image shows.
-        named: (n, attributes) bool: what its caption names.
+        kinds: (looks, attributes) the distinct looks, as indices of attribute values.
+        shown: (n,) the row of `kinds` that each image shows.
+        named: (n, attributes) bool, the attributes that its caption names.
     """
 
     kinds: np.ndarray
@@ -113,50 +112,50 @@ class Faces:
 
     @property
     def labels(self) -> Tensor:
-        """(looks, 1 + attributes) indices: of the concept, always 0, and of the values."""
+        """(looks, 1 + attributes) indices of the concept, which is always 0, and of the values."""
         return torch.from_numpy(np.insert(self.kinds, 0, 0, axis=1))
 
-    def draw(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
-        """`count` training pairs: (count, 1) rows of `images`, and captions."""
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
+        """`count` training pairs: (count, 1) rows of `images` and their captions."""
         chosen = rng.integers(len(self.shown), size=count)
         empty = rng.random(count) < EMPTY
         captions = [
-            "" if nothing else caption(values_of(self.kinds[self.shown[i]]), self.named[i])
-            for i, nothing in zip(chosen, empty, strict=True)
+            "" if is_empty else caption(values_of(self.kinds[self.shown[i]]), self.named[i])
+            for i, is_empty in zip(chosen, empty, strict=True)
         ]
         return self.shown[chosen, None], captions
 
 
-def draw_faces(count: int, seed: int) -> Faces:
-    """`count` training images: what a caption names is even, what it leaves open is not."""
+def sample_faces(count: int, seed: int) -> Faces:
+    """`count` training images: named attributes are uniform, the others unbalanced."""
     rng = np.random.default_rng(seed)
     kinds: list[np.ndarray] = []
     named: list[np.ndarray] = []
     while len(kinds) < count:
-        names = rng.permutation(len(COUNTS)) < rng.choice(len(NAMED), p=NAMED)
-        even = rng.integers(COUNTS)
-        common = rng.random() < ALIKE or rng.random(len(COUNTS)) < COMMON
-        kind = np.where(~names & common, 0, even)
+        is_named = rng.permutation(len(COUNTS)) < rng.choice(len(NAMED), p=NAMED)
+        uniform = rng.integers(COUNTS)
+        is_common = rng.random() < ALIKE or rng.random(len(COUNTS)) < COMMON
+        kind = np.where(~is_named & is_common, 0, uniform)
         if not is_held_out(kind):
             kinds.append(kind)
-            named.append(names)
+            named.append(is_named)
     looks, shown = np.unique(np.stack(kinds), axis=0, return_inverse=True)
     return Faces(looks, shown.flatten(), np.stack(named))
 
 
 def open_shares() -> list[tuple[float, list[list[float]]]]:
-    """The kinds of training images: each one's share, and the shares of values of what captions
-    leave open; but for the looks that are held out."""
+    """The distribution of attributes that captions leave open, as a mixture: each component's
+    share, and its distribution of each attribute's values. Held-out looks are ignored."""
 
     def with_common(share: float) -> list[list[float]]:
-        even = [(1 - share) / size for size in COUNTS]
-        return [[share + p, *[p] * (n - 1)] for p, n in zip(even, COUNTS, strict=True)]
+        uniform = [(1 - share) / size for size in COUNTS]
+        return [[share + p, *[p] * (n - 1)] for p, n in zip(uniform, COUNTS, strict=True)]
 
     return [(ALIKE, with_common(1.0)), (1 - ALIKE, with_common(COMMON))]
 
 
-def draw_held_out(count: int, seed: int) -> Faces:
-    """`count` combinations that no training has seen, all values even."""
+def sample_held_out(count: int, seed: int) -> Faces:
+    """`count` looks that are in no training set, with all values equally likely."""
     rng = np.random.default_rng(seed)
     kinds = rng.integers(COUNTS, size=(20 * count, len(COUNTS)))
     held_out = np.stack([kind for kind in kinds if is_held_out(kind)][:count])
@@ -164,17 +163,17 @@ def draw_held_out(count: int, seed: int) -> Faces:
 
 
 def is_held_out(kind: Sequence[int] | np.ndarray) -> bool:
-    """A tenth of all combinations is, but not the most common one."""
+    """Whether a look is kept out of training: a tenth of all are, but not the most common one."""
     return any(kind) and crc32(bytes(int(i) for i in kind)) % 10 == 0
 
 
 def values_of(kind: Sequence[int] | np.ndarray) -> Look:
-    """The names of a combination."""
+    """The names of a look's attribute values."""
     return tuple(values[i] for values, i in zip(ATTRIBUTES.values(), kind, strict=True))
 
 
 def caption(look: Look, named: Sequence[bool] | np.ndarray) -> str:
-    """The words for what is named of a look: "portrait, bun, red hair"."""
+    """A caption that names some attributes of a look: "portrait, bun, red hair"."""
     parts = CAPTION.removeprefix("{concept}, ").split(", ")
     words = [
         part.format(**{name: value})
@@ -184,8 +183,8 @@ def caption(look: Look, named: Sequence[bool] | np.ndarray) -> str:
 
 
 def pixels(look: Look) -> np.ndarray:
-    """The portrait with these values: (3, 128, 128) uint8."""
-    resvg = _needed("resvg_py")
+    """The portrait of a look: (3, 128, 128) uint8."""
+    resvg = _import("resvg_py")
     hair, colour, skin, glasses, expression, clothes, background = look
     worn = _GLASSES[glasses]
     options = {
@@ -202,17 +201,17 @@ def pixels(look: Look) -> np.ndarray:
         "facialHairProbability": 0,
         "maskProbability": 0,
     }
-    drawing = _needed("dicebear").Avatar(_style(), options).to_string()
-    encoded = resvg.svg_to_bytes(svg_string=drawing, width=SIZE, height=SIZE)
+    svg = _import("dicebear").Avatar(_style(), options).to_string()
+    encoded = resvg.svg_to_bytes(svg_string=svg, width=SIZE, height=SIZE)
     with Image.open(io.BytesIO(bytes(encoded))) as opened:
         return np.asarray(opened.convert("RGB")).transpose(2, 0, 1)
 
 
-def _needed(module: str) -> Any:
+def _import(module: str) -> Any:
     return optional_import(module, module, "drawing the faces", "dev")
 
 
 @cache
 def _style() -> Any:
     definition = files("dicebear_styles").joinpath("open-peeps.json").read_text("utf-8")
-    return _needed("dicebear").Style(json.loads(definition))
+    return _import("dicebear").Style(json.loads(definition))

@@ -1,4 +1,4 @@
-"""How the demos' Stable Diffusion 3 models are trained: rectified flow on precomputed latents."""
+"""Trains the demos' Stable Diffusion 3 models: rectified flow on precomputed latents."""
 
 import math
 from collections.abc import Iterable
@@ -20,13 +20,16 @@ from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, 
 from scripts.demo.faces import Faces
 from scripts.demo.held_out import save_measured
 from scripts.demo.letters import Letters
-from scripts.demo.texts import make_tokenizer, text_config
+from scripts.demo.texts import make_tokenizer, text_config, token_ids
 from scripts.demo.training import Training, train
 
-SAMPLING = {"num_inference_steps": 16, "guidance_scale": 4.0}  # of images that cards count
-TEXT_WIDTHS = 64, 64  # of the text encoders
-HEAD = 32  # width of a head of the transformer
-T5_TOKENS = 256  # of a prompt, as the pipeline has them
+SAMPLING = {
+    "num_inference_steps": 16,
+    "guidance_scale": 4.0,
+}  # of the images scored for model cards
+TEXT_WIDTHS = 64, 64  # of the two text encoders
+HEAD = 32  # width of an attention head
+T5_TOKENS = 256  # the pipeline's T5 tokens per prompt
 
 
 class Flow(NamedTuple):
@@ -34,9 +37,9 @@ class Flow(NamedTuple):
 
     Attributes:
         heads, layers: of the transformer; a head is 32 wide.
-        patch: height and width of the squares of latents that are its tokens.
-        tokens: of the longest prompt.
-        shift: of the times towards noise, in training and sampling.
+        patch: height and width of a patch of latents.
+        tokens: length of the longest prompt.
+        shift: shift of the times towards noise, in training and sampling.
     """
 
     heads: int
@@ -55,14 +58,14 @@ def train_flow(
     shape: Flow,
     training: Training,
 ) -> None:
-    """Rectified flow on precomputed latents; both text encoders are trained too, and all is saved.
+    """Train a transformer and both text encoders on precomputed latents, and save the pipeline.
 
     Args:
-        model: its name in `MODELS`.
-        captioned: training images, which `draw` places of latents and captions.
-        captions: what the tokenizer is learnt from.
-        means: (..., channels, height, width), unscaled latents of all images.
-        vae: gets the latents' shift.
+        model: name in `MODELS`.
+        captioned: training images; `sample` gives indices of latents, and captions.
+        captions: texts that the tokenizer is learnt from.
+        means: (..., channels, height, width) unscaled latents of all images.
+        vae: autoencoder; its config gets the latents' shift.
     """
     batch, device = training.batch, training.device
     tokenizer = make_tokenizer(captions, training.work / "tokenizer", shape.tokens)
@@ -75,32 +78,26 @@ def train_flow(
     latents = (means - vae.config.shift_factor) * vae.config.scaling_factor
 
     def loss(step: int) -> Tensor:
-        places, texts = captioned.draw(batch, np.random.default_rng(step))
-        clean = latents[tuple(torch.from_numpy(places).T)]
-        ids = tokenizer(
-            texts,
-            padding="max_length",
-            max_length=shape.tokens,
-            truncation=True,
-            return_tensors="pt",
-        ).input_ids.to(device)
-        read = [encoder(ids, output_hidden_states=True) for encoder in encoders]
-        prompt = torch.cat([text.hidden_states[-2] for text in read], dim=-1)
+        rows, texts = captioned.sample(batch, np.random.default_rng(step))
+        clean = latents[tuple(torch.from_numpy(rows).T)]
+        ids = token_ids(tokenizer, texts, device)
+        encoded = [encoder(ids, output_hidden_states=True) for encoder in encoders]
+        prompt = torch.cat([text.hidden_states[-2] for text in encoded], dim=-1)
         noise = torch.randn_like(clean)
-        # logit-normal times, as in SD3, shifted as the sampler's are: in small images too, most of
-        # what a prompt decides is decided where nearly all is noise
+        # logit-normal times, as in SD3, shifted like the sampler's: in small images too, the prompt
+        # has most of its effect at high noise
         time = (torch.randn(batch, 1, 1, 1, device=device) + math.log(shape.shift)).sigmoid()
         velocity = transformer(
             clean.lerp(noise, time),
             F.pad(prompt, (0, 0, 0, 1)),
-            torch.cat([text.text_embeds for text in read], dim=-1),
+            torch.cat([text.text_embeds for text in encoded], dim=-1),
             1_000 * time.flatten(),
         ).sample
         return F.mse_loss(velocity.float(), noise - clean)
 
     seconds = train("flow", [transformer, *encoders], loss, 1.5e-3, training)
     transformer.set_attn_processor(stock)
-    silent, nothing = make_silent_t5(sum(TEXT_WIDTHS))
+    t5, t5_tokenizer = make_zero_t5(sum(TEXT_WIDTHS))
     pipeline = StableDiffusion3Pipeline(
         transformer=transformer,
         scheduler=FlowMatchEulerDiscreteScheduler(shift=shape.shift),
@@ -109,16 +106,16 @@ def train_flow(
         tokenizer=tokenizer,
         text_encoder_2=encoders[1],
         tokenizer_2=tokenizer,
-        text_encoder_3=silent,
-        tokenizer_3=nothing,
+        text_encoder_3=t5,
+        tokenizer_3=t5_tokenizer,
     )
     save_measured(pipeline, model, SAMPLING, training, images=captioned, seconds=seconds)
 
 
-def make_silent_t5(width: int) -> tuple[T5EncoderModel, T5TokenizerFast]:
-    """A T5 that answers zeros, which is what Stable Diffusion 3 replaces a missing T5 with.
+def make_zero_t5(width: int) -> tuple[T5EncoderModel, T5TokenizerFast]:
+    """A T5 that returns zeros, as Stable Diffusion 3 uses them in place of a missing T5.
 
-    It is there because `from_pretrained` takes no folder without one.
+    `from_pretrained` needs a T5 in the folder.
     """
     tokenizer = T5TokenizerFast(vocab=[("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)], extra_ids=0)
     config = T5Config(
@@ -130,8 +127,8 @@ def make_silent_t5(width: int) -> tuple[T5EncoderModel, T5TokenizerFast]:
 
 
 def make_transformer(shape: Flow, channels: int, size: int) -> SD3Transformer2DModel:
-    """An untrained transformer, whose modulation and output are zero, as DiT's adaLN-Zero: training
-    starts faster."""
+    """An untrained transformer with zero modulation and output, like DiT's adaLN-Zero, which makes
+    the start of training faster."""
     transformer = SD3Transformer2DModel(
         sample_size=size,
         in_channels=channels,
@@ -155,10 +152,10 @@ def make_transformer(shape: Flow, channels: int, size: int) -> SD3Transformer2DM
 
 
 class WeightedLastToken:
-    """SD3's joint attention where the context's last token stands for `count` equal ones.
+    """SD3's joint attention in which the last context token stands for `count` equal tokens.
 
-    Context tokens have no positions, so equal ones stay equal in every layer: training with one
-    gives what the pipeline computes with `count`, several times as fast.
+    Context tokens have no positions, so equal ones stay equal in every layer. Training with one
+    token gives the same result as the pipeline's `count` tokens, several times as fast.
     """
 
     def __init__(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""What the probe sees in a model's images: the numbers of the model cards."""
+"""Measures a demo model by its probe, for the model card."""
 
 from pathlib import Path
 from statistics import fmean
@@ -21,13 +21,13 @@ BATCH = 64
 
 
 class Measured(NamedTuple):
-    """Of images of one model, drawn without diversity guidance.
+    """Scores of a model's images, generated without diversity guidance.
 
     Attributes:
-        fidelity: the share of images of open prompts that show the prompt's concept.
+        fidelity: share of images of open prompts that show the prompt's concept.
         looks: distinct correct looks of a prompt's images, mean over open prompts.
-        named: the share of images of named prompts that show all that the prompt names.
-        dtype: the precision of the model.
+        named: share of images of named prompts that show everything the prompt names.
+        dtype: precision of the model.
     """
 
     fidelity: float
@@ -43,10 +43,10 @@ def measure(
     assets: Path,
     each: tuple[int, int] = (16, 8),
 ) -> Measured:
-    """What the probe of a demo model sees in images of its prompts.
+    """Generate images of a demo model's prompts and score them by its probe.
 
     Args:
-        model: a name of `MODELS`.
+        model: a name in `MODELS`.
         sampling: arguments of the pipeline's call.
         assets: folder of probes and prompts.
         each: number of images of each open and each named prompt.
@@ -78,15 +78,15 @@ def save_measured(
     training: Training,
     **values: Any,
 ) -> None:
-    """Save a pipeline in half precision, with a card that tells what the saved one generates.
+    """Save a pipeline in half precision, with a model card that has the saved pipeline's scores.
 
     Args:
         model, sampling: see `measure`.
-        values: what else the card's template asks for.
+        values: further values for the card's template.
     """
     folder = training.assets / model
     save_half(pipeline, folder)
     saved = type(pipeline).from_pretrained(folder, dtype=training.dtype).to(training.device)
-    how = f"{sampling['num_inference_steps']} steps, CFG scale {sampling['guidance_scale']:g}"
-    measured = {how: measure(saved, model, sampling, training.assets)}
+    title = f"{sampling['num_inference_steps']} steps, CFG scale {sampling['guidance_scale']:g}"
+    measured = {title: measure(saved, model, sampling, training.assets)}
     write_card(folder, measured=measured, sampling=sampling, training=training, **values)

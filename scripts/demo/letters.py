@@ -1,8 +1,8 @@
 """The flow demo's images: letters in typefaces, with their class, weight and slant, and captions.
 
-Every image has a (letter, class, weight, slant) and a family, so what a caption leaves open is
-known exactly. The typefaces come from npm's `@fontsource` packages, all under the SIL Open Font
-License 1.1; Google Fonts' categories say which class a family has.
+Every image has a known (letter, class, weight, slant) and family, including what its caption leaves
+open. The typefaces come from npm's `@fontsource` packages, all under the SIL Open Font License 1.1;
+the class of a family is its category in Google Fonts.
 """
 
 import string
@@ -21,7 +21,7 @@ from scripts.demo.packages import fetch_package
 from scripts.demo.sheets import SIZE, read_sheet, write_sheets
 from vendi_guidance.features.probe import Look
 
-INK = 56  # pixels: what all letters of a typeface fit in
+INK = 56  # pixels: height and width that all letters of a typeface fit in
 CONCEPTS = tuple(f"letter {letter}" for letter in string.ascii_lowercase)
 ATTRIBUTES = {
     "class": ("serif", "sans-serif", "monospaced", "handwriting", "display"),
@@ -30,51 +30,41 @@ ATTRIBUTES = {
 }
 CAPTION = "{concept}, {class}, {weight}, {slant}"
 
-# Where the caption leaves them open, looks are as unbalanced as on the web: a model trained on them
-# repeats itself, as real models do.
+# Looks that captions leave open are as unbalanced as on the web, so that a model trained on them
+# repeats itself as real models do.
 SHARES = {"class": (0.20, 0.60, 0.08, 0.06, 0.06), "weight": (0.8, 0.2), "slant": (0.9, 0.1)}
-NAMED = 0.5  # share of captions that name an attribute; independently, each
+NAMED = 0.5  # share of captions that name an attribute, independently for each
 EMPTY = 0.1  # share of empty captions, for classifier-free guidance
 
+
+def _versioned(names: str, version: str = "5.3.0") -> tuple[str, ...]:
+    return tuple(name if "@" in name else f"{name}@{version}" for name in names.split())
+
+
 FAMILIES = {
-    "serif": (
-        *("eb-garamond@5.3.0", "libre-baskerville@5.3.0", "playfair-display@5.3.0"),
-        *("pt-serif@5.3.0", "vollkorn@5.3.0"),
-    ),
-    "sans-serif": (
-        *("fira-sans@5.3.0", "lato@5.3.0", "montserrat@5.3.0", "open-sans@5.3.0"),
-        "source-sans-3@5.3.1",
-    ),
-    "monospaced": (
-        *("anonymous-pro@5.3.0", "courier-prime@5.3.0", "ibm-plex-mono@5.3.0"),
-        "victor-mono@5.3.0",
-    ),
-    "handwriting": (
-        *("caveat@5.3.0", "dancing-script@5.3.0", "gaegu@5.3.0", "kalam@5.3.0", "mali@5.3.0"),
-        "shantell-sans@5.3.0",
-    ),
-    "display": (
-        *("grandstander@5.3.0", "grenze-gotisch@5.3.0", "lobster-two@5.3.0", "orbitron@5.3.0"),
-        *("pixelify-sans@5.3.0", "tourney@5.3.0"),
-    ),
+    "serif": _versioned("eb-garamond libre-baskerville playfair-display pt-serif vollkorn"),
+    "sans-serif": _versioned("fira-sans lato montserrat open-sans source-sans-3@5.3.1"),
+    "monospaced": _versioned("anonymous-pro courier-prime ibm-plex-mono victor-mono"),
+    "handwriting": _versioned("caveat dancing-script gaegu kalam mali shantell-sans"),
+    "display": _versioned("grandstander grenze-gotisch lobster-two orbitron pixelify-sans tourney"),
 }
 """Class -> families, each with its package's version."""
 
 SLANTED = ("caveat", "dancing-script", "kalam")
-"""Handwriting without italics that slants as it is drawn: its images count as italic."""
+"""Handwriting that has no italics but slants anyway: its images count as italic."""
 
 HELD_OUT = ("pt-serif", "open-sans", "ibm-plex-mono", "mali", "grandstander")
-"""Families that neither the flow nor the probe is trained on: what the probe is tested with."""
+"""Families that neither the flow model nor the probe is trained on; they test the probe."""
 
 SHEET_FACES = "faces.txt"
-STEP = 17  # between shades of grey
+STEP = 17  # between the 16 shades of grey that are stored
 
 _WEIGHTS, _SLANTS = ("400", "700"), ("normal", "italic")  # in file names
 
 
 @dataclass(frozen=True)
 class Letters:
-    """Images of letters in some faces (a face: a family in one weight and slant).
+    """Images of letters in some faces; a face is a family in one weight and slant.
 
     Attributes:
         families: the family of each face.
@@ -86,19 +76,19 @@ class Letters:
     kinds: np.ndarray
     pixels: Tensor
 
-    def where(self, faces: np.ndarray) -> "Letters":
-        """The images of some faces: (faces,) bool."""
+    def select(self, faces: np.ndarray) -> "Letters":
+        """The images of the faces that a (faces,) bool mask selects."""
         names = tuple(compress(self.families, faces))
         return Letters(names, self.kinds[faces], self.pixels[:, torch.from_numpy(faces)])
 
     @property
     def held_out(self) -> np.ndarray:
-        """(faces,) bool: of a family that is held out."""
+        """(faces,) bool: whether the family is held out of training."""
         return np.isin(self.families, HELD_OUT)
 
     @property
     def images(self) -> Tensor:
-        """All images, by letter, then by face: (letters * faces, 3, 64, 64) uint8."""
+        """(letters * faces, 3, 64, 64) uint8: all images, ordered by letter, then by face."""
         return self.pixels.flatten(0, 1)[:, None].expand(-1, 3, -1, -1)
 
     @property
@@ -107,83 +97,80 @@ class Letters:
         letters, faces = np.indices(self.pixels.shape[:2]).reshape(2, -1)
         return torch.from_numpy(np.column_stack([letters, self.kinds[faces]]))
 
-    def draw(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
         """`count` training pairs: (count, 2) indices (letter, face) and their captions."""
         letter = rng.integers(len(CONCEPTS), size=count)
         named = rng.random((count, len(ATTRIBUTES))) < NAMED
-        web = [
-            rng.choice(len(values), size=count, p=SHARES[name])
-            for name, values in ATTRIBUTES.items()
-        ]
-        even = [rng.integers(len(values), size=count) for values in ATTRIBUTES.values()]
-        kinds = np.where(named, np.stack(even, axis=1), np.stack(web, axis=1))
+        unbalanced = [rng.choice(len(p), size=count, p=p) for p in SHARES.values()]
+        uniform = [rng.integers(len(values), size=count) for values in ATTRIBUTES.values()]
+        kinds = np.where(named, np.stack(uniform, axis=1), np.stack(unbalanced, axis=1))
         face = [rng.choice(np.flatnonzero((self.kinds == kind).all(axis=1))) for kind in kinds]
         empty = rng.random(count) < EMPTY
         captions = [
-            "" if nothing else caption(CONCEPTS[i], *compress(values_of(kind), said))
-            for nothing, i, said, kind in zip(empty, letter, named, kinds, strict=True)
+            "" if is_empty else caption(CONCEPTS[i], *compress(values_of(kind), is_named))
+            for is_empty, i, is_named, kind in zip(empty, letter, named, kinds, strict=True)
         ]
         return np.stack([letter, face], axis=1), captions
 
 
 def values_of(kind: Sequence[int]) -> Look:
-    """The names of a (class, weight, slant)."""
+    """The names of the indices (class, weight, slant)."""
     return tuple(values[i] for values, i in zip(ATTRIBUTES.values(), kind, strict=True))
 
 
 def caption(concept: str, *values: str) -> str:
-    """The words for a look, or for what is named of it: "letter g, serif, bold, italic"."""
+    """A caption that names some values of a look: "letter g, serif, bold, italic"."""
     return ", ".join([concept, *values])
 
 
 def fetch(folder: Path) -> None:
-    """Unpack the npm packages that are missing under `folder`, a sub-folder a family."""
+    """Unpack the npm packages that are missing under `folder`, one sub-folder per family."""
     for families in FAMILIES.values():
         for family in families:
             fetch_package(f"@fontsource/{family}", folder / family.split("@")[0])
 
 
 def load(folder: Path) -> Letters:
-    """Draw the letters of all faces from the packages under `folder`, where `fetch` put them."""
+    """Draw the letters of all faces. `folder` contains the packages, as `fetch` leaves them."""
     names: list[str] = []
     kinds: list[tuple[int, ...]] = []
-    drawn: list[Tensor] = []
+    pixels: list[Tensor] = []
     for group, families in enumerate(FAMILIES.values()):
         for family in (family.split("@")[0] for family in families):
             files = {
                 (group, weight, int(slant or family in SLANTED)): file
                 for weight in range(2)
                 for slant in range(2)
-                if (file := _file(folder, family, weight, slant)).exists()
+                if (file := _font_file(folder, family, weight, slant)).exists()
             }
             size = min(fitting_size(file) for file in files.values())
             for kind, file in files.items():
                 names.append(family)
                 kinds.append(kind)
-                drawn.append(draw_letters(file, size))
-    return Letters(tuple(names), np.array(kinds), torch.stack(drawn, dim=1))
+                pixels.append(draw_letters(file, size))
+    return Letters(tuple(names), np.array(kinds), torch.stack(pixels, dim=1))
 
 
-def _file(folder: Path, family: str, weight: int, slant: int) -> Path:
+def _font_file(folder: Path, family: str, weight: int, slant: int) -> Path:
     face = f"{family}-latin-{_WEIGHTS[weight]}-{_SLANTS[slant]}.woff"
     return folder / family / "files" / face
 
 
-def _boxes(font: ImageFont.FreeTypeFont) -> np.ndarray:
-    """(letters, 4): left, top, right and bottom of each letter's ink from the baseline's start."""
+def _bounding_boxes(font: ImageFont.FreeTypeFont) -> np.ndarray:
+    """(letters, 4): left, top, right and bottom of each letter, from the start of its baseline."""
     return np.array([font.getbbox(letter, anchor="ls") for letter in string.ascii_lowercase])
 
 
 def fitting_size(file: Path) -> int:
-    """The largest size in pixels at which all letters fit in the ink's square on one baseline."""
-    left, top, right, bottom = _boxes(ImageFont.truetype(file, 1_000)).T
+    """The largest font size at which all letters on one baseline fit in `INK` x `INK` pixels."""
+    left, top, right, bottom = _bounding_boxes(ImageFont.truetype(file, 1_000)).T
     return int(1_000 * INK / max(bottom.max() - top.min(), (right - left).max()))
 
 
 def draw_letters(file: Path, size: int) -> Tensor:
-    """(letters, 64, 64) uint8: each centred, on a baseline that centres all of them together."""
+    """(letters, 64, 64) uint8: each letter is centred horizontally, all together vertically."""
     font = ImageFont.truetype(file, size)
-    boxes = _boxes(font)
+    boxes = _bounding_boxes(font)
     baseline = (SIZE - boxes[:, 1].min() - boxes[:, 3].max()) / 2
     pages = []
     for letter, (left, _, right, _) in zip(string.ascii_lowercase, boxes, strict=True):
@@ -195,8 +182,8 @@ def draw_letters(file: Path, size: int) -> Tensor:
 
 
 def save_sheets(letters: Letters, folder: Path) -> None:
-    """Write one WebP a class, a row a letter and a column a face, and what the faces are, one a
-    line: "gelasio, serif, bold, italic". The 16 shades of grey make the files a third smaller."""
+    """Write one WebP per class, with a row per letter and a column per face, and a text file with
+    the faces ("gelasio, serif, bold, italic"). 16 shades make the files a third smaller."""
     images = letters.images.unflatten(0, letters.pixels.shape[:2])
     images = ((images / STEP).round() * STEP).to(torch.uint8)
     sheets = {
@@ -212,8 +199,8 @@ def load_sheets(folder: Path) -> Letters:
     """Read what `save_sheets` wrote.
 
     Raises:
-        ValueError: a sheet cannot be read or has another size than its faces say, or a face is of
-            no known look.
+        ValueError: a sheet cannot be read, its size does not match the list of faces, or a face has
+            an unknown look.
         FileNotFoundError: a file is missing.
     """
     names = folder / SHEET_FACES
@@ -227,22 +214,22 @@ def load_sheets(folder: Path) -> Letters:
 
 
 def _face(line: str, file: Path) -> tuple[str, tuple[int, ...]]:
-    """A family and its (class, weight, slant), from a line of the faces' file."""
+    """A family and its (class, weight, slant), parsed from a line of `SHEET_FACES`."""
     family, *look = line.split(", ")
     for kind in np.ndindex(*map(len, ATTRIBUTES.values())):
         if list(values_of(kind)) == look:
             return family, kind
-    raise ValueError(f"{file} says {line!r}, where a face is like 'gelasio, serif, bold, italic'")
+    raise ValueError(f"{file}: {line!r} is no face such as 'gelasio, serif, bold, italic'")
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--data", type=click.Path(path_type=Path), default="out/letters", help="Typefaces.")
 @click.option("--output", type=click.Path(path_type=Path), default="assets/demo-letters")
 def main(data: Path, output: Path) -> None:
-    """Write the training images, one sheet a class. Fetches missing npm packages."""
+    """Write the training images, one sheet per class. Fetches missing npm packages."""
     fetch(data)
     letters = load(data)
-    letters = letters.where(~letters.held_out)
+    letters = letters.select(~letters.held_out)
     save_sheets(letters, output)
     click.echo(f"{len(letters.families)} faces of {len(CONCEPTS)} letters in {output}")
 

@@ -1,4 +1,4 @@
-"""The npm packages that the demos' images are made of."""
+"""Fetches the npm packages with the artwork of the demos."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ import click
 
 
 def fetch_package(package: str, target: Path) -> None:
-    """Unpack an npm package, such as "name@1.0.0", as the folder `target`, unless that exists.
+    """Unpack an npm package, such as "name@1.0.0", into the folder `target` unless that exists.
 
     Raises:
         click.UsageError: npm is missing, or cannot fetch the package.
@@ -18,8 +18,8 @@ def fetch_package(package: str, target: Path) -> None:
         return
     if shutil.which("npm") is None:
         raise click.UsageError(
-            f"npm is needed once, to fetch {package}: install Node.js, or unpack that package "
-            f"into {target} by hand"
+            f"npm is needed once, to fetch {package}: install Node.js, or unpack the package "
+            f"into {target} yourself"
         )
     folder = target.parent
     folder.mkdir(parents=True, exist_ok=True)

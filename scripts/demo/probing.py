@@ -1,4 +1,4 @@
-"""How the probes of the demos are trained, tested and saved."""
+"""Trains, tests and saves the probes of the demos."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from vendi_guidance.storage.tensors import save_tensors
 TRAINING_FEATURES = "training_features.safetensors"
 
 Looks = tuple[Tensor, Tensor]
-"""(n, 3, 64, 64) uint8 images, and (n, heads) indices of each one's classes."""
+"""(n, 3, 64, 64) uint8 images, and (n, heads) indices of their classes."""
 
 
 def make_probe(
@@ -26,39 +26,35 @@ def make_probe(
     probe: Probe,
     known: Looks,
     tests: Mapping[str, Looks | None],
-    kinds: Sequence[tuple[float, Sequence[Sequence[float]]]],
+    mixture: Sequence[tuple[float, Sequence[Sequence[float]]]],
     training: Training,
 ) -> None:
-    """Train all heads at once, and save the probe in half precision, with its mix and its card.
+    """Train all heads at once, and save the probe in half precision, with its mixture and card.
 
     Args:
-        folder: of the result; a card has its name.
-        known: images to learn from, but for a random tenth.
-        tests: what accuracy is counted on, by name; None is that tenth.
-        kinds: of images, what captions leave open: each one's share, and each attribute's shares
-            of values.
+        folder: where the probe is saved; its name selects the card's template.
+        known: training images; a random tenth is held out.
+        tests: name -> images to measure accuracy on; None for the held-out tenth.
+        mixture: distribution of the attributes that captions leave open: each component's share,
+            and its distribution of each attribute's values.
     """
     images, looks = known
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(3))
     tenth, kept = order.split([len(images) // 10, len(images) - len(images) // 10])
     train_probe(probe, (images[kept], looks[kept]), training)
     held_out = images[tenth], looks[tenth]
-    right = {
-        name: accuracy(probe, *(seen or held_out), training.device) for name, seen in tests.items()
+    accuracies = {
+        name: accuracy(probe, *(given or held_out), training.device)
+        for name, given in tests.items()
     }
     probe.half().save_pretrained(folder)
-    mix = [
-        {
-            "share": share,
-            "values": {
-                name: dict(zip(values, p, strict=True))
-                for (name, values), p in zip(probe.attributes.items(), of_kind, strict=True)
-            },
-        }
-        for share, of_kind in kinds
-    ]
-    (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
-    write_card(folder, tests=right, images=images, training=training)
+    components = []
+    for share, shares in mixture:
+        attributes = zip(probe.attributes.items(), shares, strict=True)
+        values = {name: dict(zip(names, p, strict=True)) for (name, names), p in attributes}
+        components.append({"share": share, "values": values})
+    (folder / MIX).write_text(json.dumps(components, indent=2) + "\n", encoding="utf-8")
+    write_card(folder, tests=accuracies, images=images, training=training)
 
 
 def train_probe(probe: Probe, known: Looks, training: Training) -> None:
@@ -77,13 +73,13 @@ def train_probe(probe: Probe, known: Looks, training: Training) -> None:
 
 @torch.no_grad()
 def accuracy(probe: Probe, images: Tensor, looks: Tensor, device: str) -> dict[str, float]:
-    """Each head's share of right answers on images that it was not trained on; a head that knows
-    a single class has none."""
+    """The accuracy of each head on images that it was not trained on; heads with a single class
+    are left out."""
     parts = [probe(to_model_range(part.to(device))) for part in images.split(256)]
     heads = zip(("concept", *probe.attributes), zip(*parts, strict=True), looks.T, strict=True)
     return {
-        name: (torch.cat(scores).argmax(1).cpu() == right).float().mean().item()
-        for name, scores, right in heads
+        name: (torch.cat(scores).argmax(1).cpu() == targets).float().mean().item()
+        for name, scores, targets in heads
         if scores[0].shape[1] > 1
     }
 
@@ -91,20 +87,20 @@ def accuracy(probe: Probe, images: Tensor, looks: Tensor, device: str) -> dict[s
 def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
     """Write the probe's features of all training images, in the order of `Emoji.images`.
 
-    They are (n, 128) float16, under the key "features": what generated images are compared with.
+    The file has (n, 128) float16 "features", the reference for scores of generated images.
     """
     save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts)).half()}, {})
 
 
 def augment(x: Tensor) -> Tensor:
-    """Random shift, scale, blur, noise and slight colour change, like a generator's faults."""
+    """Random shifts, scales, blur, noise and slight colour changes, like a generator's errors."""
     n = len(x)
     scale = 1 + 0.1 * (2 * torch.rand(n) - 1)
     theta = torch.zeros(n, 2, 3)
     theta[:, 0, 0] = theta[:, 1, 1] = scale
     theta[:, :, 2] = 0.12 * (2 * torch.rand(n, 2) - 1)
     grid = F.affine_grid(theta, list(x.shape), align_corners=False).to(x)
-    x = 1 - F.grid_sample(1 - x, grid, align_corners=False)  # what moves in is white
+    x = 1 - F.grid_sample(1 - x, grid, align_corners=False)  # the border is filled with white
     blurred = F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
     amount = torch.rand(n, 1, 1, 1).to(x)
     x = x + amount * (blurred - x) + 0.15 * torch.rand(n, 1, 1, 1).to(x) * torch.randn_like(x)

@@ -1,4 +1,4 @@
-"""Training images as the repository keeps them: rows and columns of one lossless WebP."""
+"""Training images as the repository stores them: a grid of images in a lossless WebP file."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,8 +17,8 @@ SIZE = 64  # pixels
 def write_sheets(
     folder: Path, sheets: Mapping[str, Tensor], listing: str, lines: Iterable[str]
 ) -> None:
-    """Write a WebP a sheet, (rows, columns, 3, 64, 64) uint8, by their names, and a file of lines
-    that tell what they show."""
+    """Write a WebP for each named sheet, (rows, columns, 3, 64, 64) uint8, and the text file
+    `listing` that says what the sheets show."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, images in sheets.items():
         rows = images.permute(0, 3, 1, 4, 2)  # row, y, column, x, colour
@@ -30,10 +30,10 @@ def write_sheets(
 
 
 def read_sheet(file: Path, rows: int, columns: int) -> Tensor:
-    """A sheet that `write_sheets` wrote: (rows, columns, 3, 64, 64) uint8.
+    """Read a sheet of `write_sheets`: (rows, columns, 3, 64, 64) uint8.
 
     Raises:
-        ValueError: the file cannot be read, or has another size.
+        ValueError: the file cannot be read, or has the wrong size.
         FileNotFoundError: it is missing.
     """
     try:
@@ -44,7 +44,7 @@ def read_sheet(file: Path, rows: int, columns: int) -> Tensor:
     if sheet.shape != expected:
         height, width = sheet.shape[:2]
         raise ValueError(
-            f"{file} has {width}x{height} pixels, but {rows} rows of {columns} images take "
+            f"{file} has {width}x{height} pixels, but {rows} rows of {columns} images need "
             f"{expected[1]}x{expected[0]}"
         )
     return sheet.view(rows, SIZE, columns, SIZE, 3).permute(0, 2, 4, 1, 3).contiguous()

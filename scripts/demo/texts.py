@@ -1,20 +1,20 @@
-"""The CLIP tokenizers and text encoders of the demo models, small and trained from scratch."""
+"""Small CLIP tokenizers and text encoders for the demo models."""
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from torch import Tensor
 from transformers import CLIPTextConfig, CLIPTokenizer
 
 from vendi_guidance.storage.files import whole_file
 
 
 def make_tokenizer(captions: Iterable[str], folder: Path, length: int) -> CLIPTokenizer:
-    """A CLIP tokenizer whose merges are learnt from the captions; prompts have `length` tokens.
+    """A CLIP tokenizer with merges learnt from captions, and prompts of at most `length` tokens.
 
-    It is kept in `folder`: learning it again would number its tokens anew, and a resumed training
-    would read other words.
+    It is stored in `folder` for resumed trainings: learnt again, its tokens might get other ids.
     """
     if not (folder / "vocab.json").exists():
         _learn_tokens(captions, folder)
@@ -39,7 +39,7 @@ def _learn_tokens(captions: Iterable[str], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     learned = json.loads(words.to_str())["model"]
     vocabulary = words.get_vocab()
-    # a byte may also end a word: any text must have tokens
+    # any byte may also end a word, so that every text has tokens
     for token in [f"{byte}</w>" for byte in alphabet] + [start, end]:
         vocabulary.setdefault(token, len(vocabulary))
     merges = "".join(" ".join(pair) + "\n" for pair in learned["merges"])
@@ -47,6 +47,12 @@ def _learn_tokens(captions: Iterable[str], folder: Path) -> None:
         temporary.write_text("#version: 0.2\n" + merges, encoding="utf-8")
     with whole_file(folder / "vocab.json") as temporary:
         temporary.write_text(json.dumps(vocabulary), encoding="utf-8")
+
+
+def token_ids(tokenizer: CLIPTokenizer, texts: list[str], device: str) -> Tensor:
+    """(texts, tokens) ids, padded or cut to the tokenizer's maximum length."""
+    tokens = tokenizer(texts, padding="max_length", truncation=True, return_tensors="pt")
+    return tokens.input_ids.to(device)
 
 
 def text_config(tokenizer: CLIPTokenizer, width: int) -> CLIPTextConfig:

@@ -1,7 +1,7 @@
 """Train the demo SDXL and its probe on emoji artwork, from scratch, and save them under assets/.
 
-Stages, each resumable: the probe, the autoencoder, the UNet with both text encoders. Checkpoints
-are in --work; the same command resumes.
+The stages are the probe, the autoencoder, and the UNet with both text encoders. Checkpoints are
+written to --work; the same command resumes.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from scripts.demo import emoji
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import SIZE, Emoji
 from scripts.demo.probing import TRAINING_FEATURES, make_probe, save_training_features
-from scripts.demo.texts import make_tokenizer, text_config
+from scripts.demo.texts import make_tokenizer, text_config, token_ids
 from scripts.demo.training import (
     Training,
     noise_schedule,
@@ -28,7 +28,7 @@ from scripts.demo.training import (
 )
 from vendi_guidance.features.probe import Probe
 
-TOKENS = 24  # longest prompt
+TOKENS = 24  # length of the longest prompt
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -45,7 +45,7 @@ def main(training: Training) -> None:
 def train_diffusion(
     shown: Emoji, vae: AutoencoderKL, training: Training
 ) -> StableDiffusionXLPipeline:
-    """Velocity prediction on precomputed latents; both text encoders are trained too."""
+    """Train the UNet and both text encoders on precomputed latents, by velocity prediction."""
     batch, device = training.batch, training.device
     tokenizer = make_tokenizer(shown.captions, training.work / "tokenizer", TOKENS)
     torch.manual_seed(1)
@@ -65,14 +65,11 @@ def train_diffusion(
         addition_time_embed_dim=32,
         projection_class_embeddings_input_dim=128 + 6 * 32,
     )
-    # SDXL's conditioning on sizes: original size, crop corner, target size
+    # SDXL's size conditioning: original size, crop corner, target size
     time_ids = torch.tensor([SIZE, SIZE, 0, 0, SIZE, SIZE], device=device).expand(batch, 6)
 
     def predict(noisy: Tensor, times: Tensor, captions: list[str]) -> Tensor:
-        tokens = tokenizer(
-            captions, padding="max_length", max_length=TOKENS, truncation=True, return_tensors="pt"
-        )
-        ids = tokens.input_ids.to(device)
+        ids = token_ids(tokenizer, captions, device)
         one = first(ids, output_hidden_states=True)
         two = second(ids, output_hidden_states=True)
         prompt = torch.cat([one.hidden_states[-2], two.hidden_states[-2]], dim=-1)
@@ -94,7 +91,7 @@ def train_diffusion(
 
 
 def make_emoji_probe(folder: Path, shown: Emoji, training: Training) -> None:
-    """A classifier of concept, vendor and tone, with its features of the training images."""
+    """Train a classifier of concept, vendor and tone, and save its training-image features."""
     torch.manual_seed(2)
     attributes = [("vendor", emoji.VENDORS), ("tone", emoji.TONES)]
     probe = Probe(shown.concepts, attributes, emoji.CAPTION)

@@ -1,8 +1,8 @@
 """Train the faces demo, a small Stable Diffusion 3 of 128x128 portraits, and its probe, from
 scratch.
 
-Stages, each resumable: the probe, the autoencoder, the transformer with both text encoders.
-Checkpoints are in --work; the same command resumes, also on another machine that has them.
+The stages are the probe, the autoencoder, and the transformer with both text encoders. Checkpoints
+are written to --work; the same command resumes, also on another machine that has them.
 """
 
 from pathlib import Path
@@ -19,8 +19,8 @@ from scripts.demo.probing import make_probe
 from scripts.demo.training import Training, encode, train_vae, training_options
 from vendi_guidance.features.probe import Probe, probe_pixels
 
-IMAGES = 40_000  # training images; most show the same looks
-HELD_OUT = 1_000  # drawings of unseen combinations, which test the probe
+IMAGES = 40_000  # training images; many share a look
+HELD_OUT = 1_000  # drawings of held-out looks, which test the probe
 VAE_WIDTHS = 16, 32, 64
 SHAPE = Flow(heads=5, layers=5, patch=4, tokens=16, shift=4.0)
 
@@ -28,7 +28,7 @@ SHAPE = Flow(heads=5, layers=5, patch=4, tokens=16, shift=4.0)
 @click.command(help=__doc__, context_settings={"show_default": True})
 @training_options(8_000, batch=32, work="out/faces", vae_steps=4_000, probe_steps=1_500)
 def main(training: Training) -> None:
-    shown = faces.draw_faces(IMAGES, seed=0)
+    shown = faces.sample_faces(IMAGES, seed=0)
     images = shown.images
     make_faces_probe(training.assets / "demo-faces-probe", shown, images, training.of_probe)
     vae = train_vae(images, VAE_WIDTHS, training.of_vae)
@@ -39,11 +39,11 @@ def main(training: Training) -> None:
 
 
 def make_faces_probe(folder: Path, shown: Faces, images: Tensor, training: Training) -> None:
-    """A classifier of all attributes at half the images' size, tested on a tenth of the training
-    images' looks, and on looks that occur in no training."""
+    """Train a classifier of all attributes at half the image size, tested on a tenth of the
+    training looks and on looks that are in no training set."""
     torch.manual_seed(2)
     probe = Probe([faces.CONCEPT], list(faces.ATTRIBUTES.items()), faces.CAPTION)
-    unseen = faces.draw_held_out(HELD_OUT, seed=1)
+    unseen = faces.sample_held_out(HELD_OUT, seed=1)
     tests = {
         "a tenth of the looks": None,
         "unseen looks": (half_size(unseen.images), unseen.labels),
@@ -53,7 +53,7 @@ def make_faces_probe(folder: Path, shown: Faces, images: Tensor, training: Train
 
 
 def half_size(images: Tensor) -> Tensor:
-    """(n, 3, 128, 128) uint8 to (n, 3, 64, 64), resized as the probe resizes what it is given."""
+    """(n, 3, 128, 128) uint8 to (n, 3, 64, 64), resized as the probe resizes its input."""
     small = [probe_pixels(Image.fromarray(one.permute(1, 2, 0).numpy())) for one in images]
     return ((torch.stack(small) + 1) * 127.5).round().byte()
 

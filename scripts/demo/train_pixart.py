@@ -1,7 +1,7 @@
-"""Train the demo PixArt-Sigma on the emoji of the demo SDXL, from scratch, with its autoencoder.
+"""Train the demo PixArt-Sigma from scratch, on the emoji and with the autoencoder of the demo SDXL.
 
-The transformer and its T5 encoder are trained together. Checkpoints are in --work; the same command
-resumes.
+The transformer and its T5 encoder are trained together. Checkpoints are written to --work; the same
+command resumes.
 """
 
 import string
@@ -16,8 +16,8 @@ from scripts.demo.emoji import Emoji, load_sheets
 from scripts.demo.held_out import save_measured
 from scripts.demo.training import Training, noise_schedule, train_velocity, training_options
 
-TOKENS = 32  # longest prompt
-SAMPLING = {  # of the images that the model card counts
+TOKENS = 32  # length of the longest prompt
+SAMPLING = {  # of the images scored for the model card
     "num_inference_steps": 16,
     "guidance_scale": 3.0,
     "use_resolution_binning": False,
@@ -38,7 +38,7 @@ def main(training: Training) -> None:
 def make_pipeline(
     emoji: Emoji, vae: AutoencoderKL, layers: int = 8, heads: int = 6, text_width: int = 128
 ) -> PixArtSigmaPipeline:
-    """An untrained PixArt-Sigma: patches of 2x2 latents, heads of width 24."""
+    """An untrained PixArt-Sigma with patches of 2x2 latents and attention heads of width 24."""
     tokenizer = make_tokenizer(emoji)
     torch.manual_seed(0)
     text_encoder = T5EncoderModel(
@@ -67,7 +67,7 @@ def make_pipeline(
 
 
 def initialise(transformer: PixArtTransformer2DModel) -> None:
-    """As PixArt does: every block begins without text, and the network with zeros."""
+    """Initialise as PixArt does: cross-attention and the network's output begin at zero."""
     for module in transformer.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
@@ -79,20 +79,20 @@ def initialise(transformer: PixArtTransformer2DModel) -> None:
 
 
 def make_tokenizer(emoji: Emoji) -> T5Tokenizer:
-    """A T5 tokenizer with a piece for each word of the captions, and characters for other words.
+    """A T5 tokenizer with a token for each word of the captions, and characters for other words.
 
-    PixArt turns prompts into lower case itself.
+    PixArt itself converts prompts to lower case.
     """
     words = sorted({f"▁{word.strip(',')}" for text in emoji.captions for word in text.split()})
     pieces = ["<pad>", "</s>", "<unk>", *words, "▁", *string.printable.strip()]
-    # the best segmentation has the highest sum of scores: that of the fewest pieces
+    # equal scores: the segmentation with the highest sum is the one with the fewest pieces
     return T5Tokenizer(
         vocab=[(piece, -1.0) for piece in pieces], extra_ids=0, model_max_length=TOKENS
     )
 
 
 def train_pixart(pipeline: PixArtSigmaPipeline, emoji: Emoji, training: Training) -> float:
-    """Train the transformer and the text encoder; the autoencoder stays as it is. The seconds."""
+    """Train the transformer and the text encoder; returns the seconds it took."""
     tokenizer, text_encoder = pipeline.tokenizer, pipeline.text_encoder
     transformer, device = pipeline.transformer, training.device
 
@@ -103,7 +103,7 @@ def train_pixart(pipeline: PixArtSigmaPipeline, emoji: Emoji, training: Training
             noisy, prompt, times, encoder_attention_mask=tokens.attention_mask
         ).sample
 
-    transformer.set_default_attn_processor()  # on CPUs, half the time of fused attention's gradient
+    transformer.set_default_attn_processor()  # twice as fast as fused attention on CPUs
     modules = [transformer, text_encoder]
     return train_velocity("pixart", modules, predict, emoji, pipeline.vae, training)
 

@@ -1,7 +1,7 @@
 """Distil a demo model to four steps without classifier-free guidance, as a LoRA of its network.
 
-The teacher's trajectories, guided by CFG, are generated first. The LoRA makes the network jump from
-any point of a trajectory to its end. Both resume from --work; the same command resumes.
+First the teacher generates trajectories with CFG. Then the LoRA learns to jump from any point of a
+trajectory to its end. Both stages keep files in --work; the same command resumes.
 """
 
 from collections.abc import Callable
@@ -25,27 +25,27 @@ from tqdm import tqdm
 from scripts.comparison.models import MODELS
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import Emoji, load_sheets
-from scripts.demo.faces import Faces, draw_faces
+from scripts.demo.faces import Faces, sample_faces
 from scripts.demo.flow import T5_TOKENS, WeightedLastToken
 from scripts.demo.held_out import Measured, measure
 from scripts.demo.train_faces import IMAGES
 from scripts.demo.training import Training, autocast, train, training_options
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
-CHUNK = 64  # captions of a file of trajectories
-OWN_FROM = 400  # the training step from which on the student also learns from its own jumps
-BETWEEN = 0.25  # share of points at a level between the teacher's, where guidance may stand
-RATE = 2e-3  # of learning
+CHUNK = 64  # captions per file of trajectories
+OWN_FROM = 400  # training step from which the student also learns from its own jumps
+BETWEEN = 0.25  # share of points between the teacher's levels, where guidance may evaluate
+RATE = 2e-3  # learning rate
 
-FIRST_SEED = 2**32  # of the trajectories: pictures of users' seeds are new to the student
+FIRST_SEED = 2**32  # of the trajectories, so that the student has not seen images of users' seeds
 
 
 class Student(NamedTuple):
     """A LoRA of a model.
 
     Attributes:
-        steps: of the teacher, among which are those of students of 1, 2 and 4 steps.
-        rank: of each of its layers.
+        steps: number of the teacher's steps, which include those of 1, 2 and 4 steps.
+        rank: rank of each layer.
     """
 
     steps: int
@@ -58,45 +58,47 @@ STUDENTS = {"demo-sdxl-turbo-lora": Student(8, 20), "demo-faces-turbo-lora": Stu
 @click.command(help=__doc__, context_settings={"show_default": True})
 @training_options(700, batch=48, work="out/turbo")
 @click.option("--model", "name", type=click.Choice(list(STUDENTS)), default=next(iter(STUDENTS)))
-@click.option("--chunks", type=click.IntRange(1), default=28, help="Batches of trajectories.")
+@click.option(
+    "--chunks", type=click.IntRange(1), default=28, help="Number of batches of trajectories."
+)
 def main(training: Training, name: str, chunks: int) -> None:
     student, base, output = STUDENTS[name], MODELS[name].base, training.assets / name
     is_flow = base == "demo-faces"
-    captioned = draw_faces(IMAGES, 0) if is_flow else load_sheets(training.assets / "demo-pictures")
+    pictures = training.assets / "demo-pictures"
+    captioned = sample_faces(IMAGES, 0) if is_flow else load_sheets(pictures)
     training = training._replace(work=training.work / name)
     training.work.mkdir(exist_ok=True)
     teacher, cfg = training.assets / base, MODELS[base].guidance_scale
     pipeline = DiffusionPipeline.from_pretrained(teacher).to(training.device)
     pipeline.set_progress_bar_config(disable=True)
-    called = {"num_inference_steps": student.steps, "guidance_scale": cfg}
-    captions, trajectories = draw_trajectories(pipeline, captioned, chunks, called, training)
+    sampling = {"num_inference_steps": student.steps, "guidance_scale": cfg}
+    captions, trajectories = collect_trajectories(pipeline, captioned, chunks, sampling, training)
     seconds = train_student(pipeline, captions, trajectories, student, training)
     save_lora(pipeline, output)
 
     pipeline = DiffusionPipeline.from_pretrained(teacher, dtype=training.dtype)
     pipeline.to(training.device)
 
-    def look(sampling_steps: int, cfg: float) -> Measured:
-        sampling = {"num_inference_steps": sampling_steps, "guidance_scale": cfg}
+    def score(steps: int, cfg: float) -> Measured:
+        sampling = {"num_inference_steps": steps, "guidance_scale": cfg}
         return measure(pipeline, name, sampling, training.assets)
 
-    measured = {f"the teacher, {student.steps} steps, CFG scale {cfg:g}": look(student.steps, cfg)}
+    measured = {f"the teacher, {student.steps} steps, CFG scale {cfg:g}": score(student.steps, cfg)}
     pipeline.load_lora_weights(output)
-    measured |= {f"{n} steps": look(n, 0.0) for n in (1, 2, 4, 8)}
-    shown = {"images": captioned, "measured": measured, "student": student, "cfg": cfg}
-    write_card(output, trajectories=len(captions), training=training, seconds=seconds, **shown)
+    measured |= {f"{n} steps": score(n, 0.0) for n in (1, 2, 4, 8)}
+    values = {"images": captioned, "measured": measured, "student": student, "cfg": cfg}
+    write_card(output, trajectories=len(captions), training=training, seconds=seconds, **values)
 
 
 @torch.no_grad()
-def draw_trajectories(
+def collect_trajectories(
     teacher: DiffusionPipeline,
     captioned: Emoji | Faces,
     chunks: int,
-    called: dict,
+    sampling: dict,
     training: Training,
 ) -> tuple[list[str], Tensor]:
-    """Latents of the teacher, `called` with these, on the way from noise to pictures of random
-    captions.
+    """Trajectories of the teacher for random captions: loaded from --work, or generated.
 
     Returns:
         n captions and (n, steps + 1, 4, size, size) float32: noise first, clean latents last.
@@ -106,9 +108,9 @@ def draw_trajectories(
         file = training.work / f"trajectories-{number:03}.safetensors"
         if not file.exists():
             rng = np.random.default_rng(number)
-            prompts = [text for text in captioned.draw(CHUNK, rng)[1] if text]
+            prompts = [text for text in captioned.sample(CHUNK, rng)[1] if text]
             with autocast(teacher.device, training.dtype):
-                points = draw(teacher, prompts, FIRST_SEED + number, called)
+                points = generate_trajectories(teacher, prompts, FIRST_SEED + number, sampling)
             save_tensors(file, {"points": points}, {"captions": prompts})
         header, tensors = load_tensors(file)
         captions += header["captions"]
@@ -116,8 +118,10 @@ def draw_trajectories(
     return captions, torch.cat(trajectories)
 
 
-def draw(teacher: DiffusionPipeline, prompts: list[str], seed: int, called: dict) -> Tensor:
-    """(prompts, steps + 1, 4, size, size) float16: one trajectory of each prompt."""
+def generate_trajectories(
+    teacher: DiffusionPipeline, prompts: list[str], seed: int, sampling: dict
+) -> Tensor:
+    """(prompts, steps + 1, 4, size, size) float16: a trajectory for each prompt."""
     generator, config = torch.Generator().manual_seed(seed), network_of(teacher).config
     shape = (len(prompts), config.in_channels, config.sample_size, config.sample_size)
     noise = torch.randn(shape, generator=generator).to(teacher.device)
@@ -127,7 +131,7 @@ def draw(teacher: DiffusionPipeline, prompts: list[str], seed: int, called: dict
         states.append(tensors["latents"])
         return {}
 
-    teacher(prompts, latents=noise, output_type="latent", callback_on_step_end=keep, **called)
+    teacher(prompts, latents=noise, output_type="latent", callback_on_step_end=keep, **sampling)
     return torch.stack(states, dim=1).half()
 
 
@@ -138,10 +142,13 @@ def train_student(
     student: Student,
     training: Training,
 ) -> float:
-    """Train a LoRA of the pipeline's network to jump to trajectories' ends; returns the seconds.
+    """Train a LoRA of the pipeline's network to jump to the ends of trajectories.
 
-    A student that only sees the teacher's states drifts from them in several steps, so that it is
-    later shown states that its own first jump leads to.
+    A student trained only on the teacher's states drifts away from them over several steps, so it
+    later also learns from states that its own first jump leads to.
+
+    Returns:
+        The seconds it took.
     """
     scheduler, network = pipeline.scheduler, network_of(pipeline)
     batch, device = training.batch, training.device
@@ -154,8 +161,8 @@ def train_student(
     lora = add_lora(network, student.rank)
 
     @torch.no_grad()
-    def own(rows: Tensor, at: Tensor) -> Tensor:
-        """States where the student's own jumps from pure noise lead."""
+    def own_states(rows: Tensor, at: Tensor) -> Tensor:
+        """States at times `at` after the student's own jumps from pure noise."""
         noise, (a, s) = trajectories[rows, 0], levels(scheduler, at)
         jump = predict(noise.to(device), times[:1].expand(len(rows)).to(device), rows).cpu()
         return a * (is_flow * noise - jump) + s * noise
@@ -166,27 +173,27 @@ def train_student(
         further = torch.rand(batch) * (torch.rand(batch) < BETWEEN)
         at = torch.lerp(times[points], times[points + 1], further)
         at = at if is_flow else at.floor().clamp(min=1)  # 0 is the end, without noise
-        passed = (levels(scheduler, time) for time in (times[points], times[points + 1], at))
-        seen = between(trajectories[rows, points], trajectories[rows, points + 1], *passed)
+        three = (levels(scheduler, time) for time in (times[points], times[points + 1], at))
+        states = between(trajectories[rows, points], trajectories[rows, points + 1], *three)
         if step >= OWN_FROM:
             half = max(1, batch // 2)
-            seen[:half] = own(rows[:half], at[:half])
-        # the velocity for which this one step ends where the trajectory does; unlike squares,
-        # absolute errors do not reward the mean of what is uncertain, which is blurred
+            states[:half] = own_states(rows[:half], at[:half])
+        # the velocity that reaches the trajectory's end in one step; unlike squared errors,
+        # absolute errors do not favour the mean of uncertain details, which is blurred
         signal, noise = levels(scheduler, at)
-        target = ((1.0 if is_flow else signal) * seen - trajectories[rows, -1]) / noise
-        found = predict(seen.to(device), at.to(device), rows)
-        return F.huber_loss(found, target.to(device), delta=0.1) / 0.1
+        target = ((1.0 if is_flow else signal) * states - trajectories[rows, -1]) / noise
+        velocity = predict(states.to(device), at.to(device), rows)
+        return F.huber_loss(velocity, target.to(device), delta=0.1) / 0.1
 
     return train("student", [lora], loss, RATE, training)
 
 
 Levels = tuple[Tensor, Tensor]
-"""Shares of clean latents and of noise, (n, 1, 1, 1) each."""
+"""Factors of clean latents and of noise, (n, 1, 1, 1) each."""
 
 
 def levels(scheduler: SchedulerMixin, times: Tensor) -> Levels:
-    """At these times, (n,); 0 is the end."""
+    """The levels at (n,) times; 0 is the end."""
     times = times.view(-1, 1, 1, 1)
     if isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
         return 1 - times / 1000, times / 1000
@@ -195,11 +202,10 @@ def levels(scheduler: SchedulerMixin, times: Tensor) -> Levels:
 
 
 def between(before: Tensor, after: Tensor, start: Levels, end: Levels, at: Levels) -> Tensor:
-    """The states that a step from `before` to `after` passes, in which clean latents and noise stay
-    the same."""
+    """The states at `at` with the clean latents and noise of a step from `before` to `after`."""
     (a, s), (b, t), (c, u) = start, end, at
-    whole = a * t - b * s
-    return (c * t - b * u) / whole * before + (a * u - c * s) / whole * after
+    determinant = a * t - b * s
+    return (c * t - b * u) / determinant * before + (a * u - c * s) / determinant * after
 
 
 def network_of(pipeline: DiffusionPipeline) -> Any:
@@ -210,7 +216,7 @@ def network_of(pipeline: DiffusionPipeline) -> Any:
 def predictor(
     pipeline: DiffusionPipeline, captions: list[str]
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Velocities for states, times and the numbers of captions."""
+    """A function that maps states, times and rows of captions to velocities."""
     network = network_of(pipeline)
     if isinstance(pipeline, StableDiffusionXLPipeline):
         prompts, _, pooled, _ = pipeline.encode_prompt(captions, do_classifier_free_guidance=False)
@@ -218,24 +224,20 @@ def predictor(
         time_ids = torch.tensor([size, size, 0, 0, size, size], device=pipeline.device)
 
         def velocities(states: Tensor, times: Tensor, rows: Tensor) -> Tensor:
-            told = {"text_embeds": pooled[rows], "time_ids": time_ids.expand(len(rows), 6)}
-            return network(states, times, prompts[rows], added_cond_kwargs=told).sample.float()
+            added = {"text_embeds": pooled[rows], "time_ids": time_ids.expand(len(rows), 6)}
+            return network(states, times, prompts[rows], added_cond_kwargs=added).sample.float()
 
         return velocities
 
     texts = (captions, captions, captions)
     prompts, _, pooled, _ = pipeline.encode_prompt(*texts, do_classifier_free_guidance=False)
     network.set_attn_processor(WeightedLastToken(T5_TOKENS))
-    prompts = prompts[:, : 1 - T5_TOKENS]  # T5's are all zeros
+    prompts = prompts[:, : 1 - T5_TOKENS]  # all T5 tokens are zeros
     return lambda states, times, rows: network(states, prompts[rows], pooled[rows], times).sample
 
 
 def add_lora(network: Any, rank: int) -> nn.ParameterList:
-    """Freeze a network and add a LoRA to all its layers whose weights have a higher rank.
-
-    Returns:
-        The weights to train.
-    """
+    """Freeze a network and add a LoRA to all layers of higher rank; returns its weights."""
     torch.manual_seed(0)
     layers = [
         name
@@ -248,7 +250,7 @@ def add_lora(network: Any, rank: int) -> nn.ParameterList:
 
 
 def save_lora(pipeline: DiffusionPipeline, folder: Path) -> None:
-    """Write the network's LoRA for `load_lora_weights`, in half precision."""
+    """Save the network's LoRA in half precision, for `load_lora_weights`."""
     weights = get_peft_model_state_dict(network_of(pipeline).half())
     part = "unet" if hasattr(pipeline, "unet") else "transformer"
     pipeline.save_lora_weights(folder, **{f"{part}_lora_layers": weights})

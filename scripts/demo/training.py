@@ -1,5 +1,4 @@
-"""What the trainings of all demo models share: the loop, the autoencoder, and how a model is
-saved."""
+"""Shared by the trainings of all demo models: the loop, the autoencoder and saving a model."""
 
 import json
 import math
@@ -24,18 +23,19 @@ from vendi_guidance.runs.precision import computes_bfloat16
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 SAVE_EVERY = 500  # steps
-SQUARE = 64  # pixels, of the images that an autoencoder learns
+SQUARE = 64  # pixels: height and width of the crops that an autoencoder is trained on
 PROBE_BATCH = 64  # images
 
 
 class Training(NamedTuple):
-    """How a model is trained.
+    """Settings of a training.
 
     Attributes:
         work: folder of the checkpoints.
-        steps, batch: of the network; `batch` counts images.
+        steps, batch: training steps of the network, and images per step.
+        device, dtype: where and in which precision it is trained.
         assets: folder of images, prompts and other models, and of the results.
-        vae_steps, probe_steps: of the autoencoder and the probe, where they are trained too.
+        vae_steps, probe_steps: training steps of the autoencoder and the probe, if any.
     """
 
     work: Path
@@ -49,17 +49,17 @@ class Training(NamedTuple):
 
     @property
     def of_vae(self) -> "Training":
-        """How its autoencoder is trained."""
+        """Settings for the autoencoder."""
         return self._replace(steps=self.vae_steps, batch=max(1, self.batch // 2))
 
     @property
     def of_probe(self) -> "Training":
-        """How its probe is trained."""
+        """Settings for the probe."""
         return self._replace(steps=self.probe_steps, batch=PROBE_BATCH)
 
     @property
     def machine(self) -> str:
-        """What a model card says a model was trained on, and in which precision."""
+        """The hardware and precision, as a model card states them."""
         cores = torch.get_num_threads()
         name = "one CPU core" if cores == 1 else f"{cores} CPU cores"
         if self.device != "cpu":
@@ -74,13 +74,12 @@ def train(
     rate: float,
     training: Training,
 ) -> float:
-    """AdamW on `loss(step)` with warm-up and cosine decay; leaves averaged weights in `modules`.
+    """Minimise `loss(step)` by AdamW with warm-up and cosine decay; `modules` get averaged weights.
 
-    A step draws everything from a generator seeded by its number, so a resumed run repeats an
-    uninterrupted one.
+    Each step seeds torch's generator with its index, so a resumed run repeats an uninterrupted one.
 
     Returns:
-        The seconds that all steps took, those before the run was resumed included.
+        The seconds that all steps took, including those before a resumed run.
     """
     steps, device = training.steps, training.device
     model = nn.ModuleList(modules).to(device).train()
@@ -115,12 +114,15 @@ def train(
 def training_options(
     steps: int, batch: int, work: str, vae_steps: int = 0, probe_steps: int = 0
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Options of a command that trains, as its argument `training`, with these defaults."""
+    """A decorator with the options of a training, passed to the command as `training`; arguments
+    are the defaults, and a stage of 0 steps has no option."""
     count, folder = click.IntRange(1), click.Path(path_type=Path)
     stages = {"--steps": steps, "--vae-steps": vae_steps, "--probe-steps": probe_steps}
     options = together(
-        click.option("--assets", type=folder, default="assets", help="Images and the results."),
-        click.option("--work", type=folder, default=work, help="Checkpoints."),
+        click.option(
+            "--assets", type=folder, default="assets", help="Folder of images and results."
+        ),
+        click.option("--work", type=folder, default=work, help="Folder of checkpoints."),
         *(click.option(flag, type=count, default=n) for flag, n in stages.items() if n),
         click.option("--batch-size", "batch", type=count, default=batch),
         click.option("--device", default=DEVICE),
@@ -128,8 +130,7 @@ def training_options(
             "--dtype",
             type=click.Choice(["auto", "float32", "bfloat16"]),
             default="auto",
-            help="Precision of the computation; auto is bfloat16 where the device computes it "
-            "itself.",
+            help="Precision of the computation; auto is bfloat16 where the hardware supports it.",
         ),
     )
 
@@ -148,18 +149,18 @@ def training_options(
     return with_options
 
 
-def dtype_of(asked: str, device: str) -> torch.dtype:
-    """The precision with this name; what "auto" comes to is printed."""
-    if asked == "auto":
+def dtype_of(name: str, device: str) -> torch.dtype:
+    """The precision with this name; prints which one "auto" selects."""
+    if name == "auto":
         on_cpu = torch.device(device).type == "cpu"
         is_native = computes_bfloat16() if on_cpu else torch.cuda.is_bf16_supported(False)
-        asked = "bfloat16" if is_native else "float32"
-        click.echo(f"computing in {asked}; --dtype changes it", err=True)
-    return getattr(torch, asked)
+        name = "bfloat16" if is_native else "float32"
+        click.echo(f"computing in {name}; --dtype changes it", err=True)
+    return getattr(torch, name)
 
 
 def autocast(device: torch.device | str, dtype: torch.dtype) -> torch.autocast:
-    """Products of matrices in this precision."""
+    """Autocast to this precision: bfloat16, or none for float32."""
     return torch.autocast(
         torch.device(device).type, torch.bfloat16, enabled=dtype == torch.bfloat16
     )
@@ -173,7 +174,7 @@ def save(
     done: dict[str, float],
 ) -> None:
     """Write a checkpoint."""
-    # not the state_dict, which has T5's shared embeddings twice: safetensors refuses that
+    # not the state_dict: it has T5's shared embeddings twice, which safetensors refuses
     tensors: dict[str, Tensor | None] = {f"model.{k}": v for k, v in model.named_parameters()}
     tensors |= {f"average.{i}": value for i, value in enumerate(average.shadow_params)}
     for i, moments in optimizer.state_dict()["state"].items():
@@ -184,7 +185,7 @@ def save(
 def restore(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel
 ) -> tuple[int, float]:
-    """Load a checkpoint; returns the number of steps done, and the seconds they took."""
+    """Load a checkpoint; returns the number of steps done and the seconds they took."""
     header, tensors = load_tensors(file)
     for name, parameter in model.named_parameters():
         parameter.data.copy_(tensors[f"model.{name}"])
@@ -198,14 +199,14 @@ def restore(
             _, index, moment = key.split(".")
             state["state"].setdefault(int(index), {})[moment] = value
     optimizer.load_state_dict(state)
-    return header["step"], header.get("seconds", 0.0)  # which older checkpoints lack
+    return header["step"], header.get("seconds", 0.0)  # older checkpoints lack it
 
 
 def train_vae(images: Tensor, widths: tuple[int, ...], training: Training) -> AutoencoderKL:
-    """An AutoencoderKL of (n, 3, size, size) uint8 images with 3 levels of blocks of these widths.
+    """Train an AutoencoderKL of three levels with these widths on (n, 3, size, size) uint8 images.
 
-    Its latents are (4, size/4, size/4), of unit deviation once scaled. Of images of more than 64
-    pixels it learns squares of 64: it is convolutional, and a square takes less time.
+    Its latents are (4, size/4, size/4), with unit standard deviation once scaled. Images larger
+    than 64 pixels are cropped to 64: it is convolutional, and crops take less time.
     """
     torch.manual_seed(0)
     vae = AutoencoderKL(
@@ -220,12 +221,12 @@ def train_vae(images: Tensor, widths: tuple[int, ...], training: Training) -> Au
 
     def loss(step: int) -> Tensor:
         chosen = torch.randint(len(images), (training.batch,))
-        x = to_model_range(square(images[chosen]).to(training.device))
+        x = to_model_range(crop(images[chosen]).to(training.device))
         posterior = vae.encode(x).latent_dist
         y = vae.decode(posterior.sample()).sample.float()
-        # edges carry most of a 64-pixel image, so differences of neighbours count as well
+        # edges make up most of a 64-pixel image, so differences of neighbours count as well
         edges = sum(F.l1_loss(y.diff(dim=axis), x.diff(dim=axis)) for axis in (2, 3))
-        # squares weigh most: flat colours that few images have are learnt by them, and late
+        # the squared error has the highest weight: it teaches rare flat colours, and late
         return F.l1_loss(y, x) + 20 * F.mse_loss(y, x) + edges + 1e-6 * posterior.kl().mean()
 
     train("vae", [vae], loss, 2e-3, training)
@@ -234,8 +235,8 @@ def train_vae(images: Tensor, widths: tuple[int, ...], training: Training) -> Au
     return vae
 
 
-def square(images: Tensor) -> Tensor:
-    """A random 64x64 part of (n, 3, size, size), the same of each; all of a smaller image."""
+def crop(images: Tensor) -> Tensor:
+    """A random 64x64 crop of (n, 3, size, size), at the same place in all; smaller images stay."""
     room = images.shape[-1] - SQUARE
     if room <= 0:
         return images
@@ -257,7 +258,7 @@ def encode(vae: AutoencoderKL, images: Tensor, device: str) -> Tensor:
 
 
 def noise_schedule() -> DDIMScheduler:
-    """Velocity prediction at zero terminal SNR: what demo models are trained and sampled by."""
+    """The demo models' scheduler: velocity prediction at zero terminal SNR."""
     # clip_sample: latents are not in [-1, 1]; clipping would ruin the images
     return DDIMScheduler(
         prediction_type="v_prediction",
@@ -279,17 +280,17 @@ def train_velocity(
     vae: AutoencoderKL,
     training: Training,
 ) -> float:
-    """Train a diffusion network of emoji on precomputed latents; returns the seconds.
+    """Train a diffusion network of emoji on precomputed latents; returns the seconds it took.
 
     Args:
-        predict: velocities (batch, 4, 16, 16), given noisy latents, times (batch,) and captions.
+        predict: maps noisy latents, (batch,) times and captions to (batch, 4, 16, 16) velocities.
     """
     scheduler, device = noise_schedule(), training.device
     images = encode(vae.to(device), emoji.pixels.flatten(0, 2), device)
     latents = (images * vae.config.scaling_factor).unflatten(0, emoji.pixels.shape[:3])
 
     def loss(step: int) -> Tensor:
-        looks, captions = emoji.draw(training.batch, np.random.default_rng(step))
+        looks, captions = emoji.sample(training.batch, np.random.default_rng(step))
         clean = latents[tuple(torch.from_numpy(looks).T)]
         noise = torch.randn_like(clean)
         times = torch.randint(
@@ -302,10 +303,10 @@ def train_velocity(
 
 
 def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:
-    """Save in half precision, to be loaded in single precision unless asked otherwise."""
+    """Save a pipeline in half precision, to be loaded in single precision by default."""
     pipeline.to(dtype=torch.float16).save_pretrained(folder)
     for file in folder.glob("text_encoder*/config.json"):
-        # transformers loads in the config's precision, diffusers in single: make them agree
+        # transformers loads in the config's precision, diffusers in single precision
         config = json.loads(file.read_text(encoding="utf-8"))
         file.write_text(
             json.dumps(config | {"dtype": "float32"}, indent=2) + "\n", encoding="utf-8"

@@ -1,4 +1,4 @@
-"""Docstrings as the reference needs them: an extension of griffe, which mkdocstrings reads with."""
+"""An extension of griffe, mkdocstrings' parser, that completes docstrings for the reference."""
 
 import inspect
 import re
@@ -9,40 +9,38 @@ from typing import Any
 from griffe import Class, Extension, Object
 
 TEMPLATES = ("{settings}", "{dialled}")
-"""What `vendi_guidance` fills in at import, from its settings."""
+"""Placeholders that `vendi_guidance` fills in at import, from its settings."""
 
 COMPLETED = ("Rounds", "Published")
-"""Classes whose docstrings get their Args at import."""
+"""Classes whose docstrings get their Args section at import."""
 
+EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 DEFAULT = re.compile(r"^( +)(\w+) \((?:\w+, )?default ([^),]+)([^)]*)\):", re.MULTILINE)
 
 
-def told_once(cls: Class, argument: re.Match[str]) -> str:
-    """An argument without the default that its docstring says: the signature, which the reference
-    shows too, gets it in place of a stand-in. One that the signature does not name keeps it, as
-    does one whose range is said beside it."""
-    indent, name, default, beside = argument.groups()
+def move_default(cls: Class, argument: re.Match[str]) -> str:
+    """Move the default of an argument from the docstring to the signature, which the reference
+    shows too. It stays in the docstring if the signature lacks the argument, or if a range follows.
+    """
+    indent, name, default, limits = argument.groups()
     if name not in cls.parameters:
         return argument[0]
-    known = cls.parameters[name]
-    if str(known.default) == "NOT_GIVEN":
-        known.default = default
-    return argument[0] if beside else f"{indent}{name}:"
+    parameter = cls.parameters[name]
+    if str(parameter.default) == "NOT_GIVEN":
+        parameter.default = default
+    return argument[0] if limits else f"{indent}{name}:"
 
 
 class Docstrings(Extension):
-    """Fills in the templates, which sources that are read without being run leave open, and lets
-    examples show as code: griffe takes the title "Example:" for a remark's."""
+    """Fills in the placeholders, because griffe reads sources without importing them, and renames
+    "Example:" to "Examples:", because griffe shows only the latter as code."""
 
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
         if obj.docstring is None:
             return
         is_template = any(name in obj.docstring.value for name in TEMPLATES)
         if isinstance(obj, Class) and (is_template or obj.name in COMPLETED):
-            found = getattr(import_module(obj.module.path), obj.name)
-            obj.docstring.value = DEFAULT.sub(
-                partial(told_once, obj), inspect.cleandoc(found.__doc__)
-            )
-        obj.docstring.value = re.sub(
-            r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE
-        )
+            imported = getattr(import_module(obj.module.path), obj.name)
+            text = inspect.cleandoc(imported.__doc__)
+            obj.docstring.value = DEFAULT.sub(partial(move_default, obj), text)
+        obj.docstring.value = EXAMPLE.sub("Examples:", obj.docstring.value)

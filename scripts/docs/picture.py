@@ -1,4 +1,4 @@
-"""The README's picture, of the runs that `make demo` made.
+"""Make the README's image from the runs of `make demo`.
 
 \b
   python -m scripts.docs.picture
@@ -18,8 +18,8 @@ SHOWN = {
     "faces": ("portrait", "portrait, dark skin"),
     "named": ("left pointing backhand index, light skin tone",),
 }
-"""Of each pair of runs, prompts."""
-ROW = 8  # images
+"""Pair of runs -> prompts whose images are shown."""
+ROW = 8  # images in a row
 TITLES = ("without guidance", "with guidance")
 
 
@@ -28,7 +28,7 @@ TITLES = ("without guidance", "with guidance")
 @click.option("--output", type=click.Path(path_type=Path), default="docs/figures/demo.webp")
 def main(runs: Path, output: Path) -> None:
     strips = [
-        (prompt, [strip(runs / f"{kind}-{way}", prompt) for way in ("without", "with")])
+        (prompt, [strip(runs / f"{kind}-{suffix}", prompt) for suffix in ("without", "with")])
         for kind, prompts in SHOWN.items()
         for prompt in prompts
     ]
@@ -47,7 +47,7 @@ def main(runs: Path, output: Path) -> None:
 
 
 def strip(run: Path, prompt: str, most: int | None = None) -> np.ndarray:
-    """A prompt's images, or so many of them, in rows."""
+    """The first `most` images of a prompt, by default all, in rows: (height, width, 3) uint8."""
     batch = as_batch(run)
     own = [i for i, one in enumerate(batch.prompts or []) if one == prompt]
     images = np.stack([np.asarray(image) for image in batch.images.take(own[:most])])

@@ -1,6 +1,6 @@
-"""The tables of docs/schedules.md: noise levels that schedules of known models have, and skip.
+"""Writes the tables of docs/schedules.md: which noise levels the schedules of known models have.
 
-`python -m scripts.docs.schedules` writes them into the page. They follow from the schedulers'
+`python -m scripts.docs.schedules` updates the page. The levels follow from the schedulers'
 configurations in schedules.json; no weights are needed.
 """
 
@@ -31,7 +31,7 @@ from vendi_guidance.guidance.timing import CFG_EVERY
 PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 SHOWN = 8
-"""How many levels of a schedule are listed; of a longer one, half from each end."""
+"""Number of levels listed for a schedule; longer ones are cut in the middle."""
 
 LEVELS = ("model", "latents", "noise to signal before each step", "wanted")
 ROUNDS = (
@@ -42,17 +42,18 @@ SOURCES = ("model", "name on the Hub", "scheduler", "its configuration, and the 
 
 
 class Schedule(NamedTuple):
-    """A model's levels, as noise-to-signal ratios, and what rounds cost there.
+    """A model's levels, as noise-to-signal ratios, and the cost of rounds.
 
     Attributes:
-        starts: before each step.
-        wanted: the level of the rounds.
-        nearest: the step, from 0, that begins nearest to it, in log; None if all are pure noise.
-        inserted: the level nearest to it that the network was trained at.
-        after: the step, from 0, after which it is inserted: the first that ends below `wanted`.
-        timestep: the network's for it.
-        evaluations: of the network for each sample, without guidance.
-        guided: the same with guidance.
+        starts: levels before each step.
+        wanted: level of the rounds.
+        nearest: index of the step that begins nearest to `wanted`, in log; None if all steps begin
+            with pure noise.
+        inserted: nearest level to `wanted` that the network was trained at.
+        after: index of the step after which it is inserted, the first to end below `wanted`.
+        timestep: the network's timestep at `inserted`.
+        evaluations: network evaluations per sample without guidance.
+        guided: network evaluations per sample with guidance.
     """
 
     starts: list[float]
@@ -66,22 +67,22 @@ class Schedule(NamedTuple):
 
 
 def scheduler_of(model: dict[str, Any]) -> Any:
-    """A model's scheduler, about to sample as its pipeline would."""
+    """A model's scheduler with the timesteps that its pipeline would set."""
     scheduler = getattr(diffusers, model["scheduler"])(**model["config"])
     steps = model["steps"]
-    given: dict[str, Any] = {"num_inference_steps": steps}
+    arguments: dict[str, Any] = {"num_inference_steps": steps}
     if "timesteps" in model:
-        given = {"timesteps": model["timesteps"]}
+        arguments = {"timesteps": model["timesteps"]}
     elif "sigmas" in model:
-        given = {"sigmas": np.linspace(1.0, 1 / steps, steps)}
+        arguments = {"sigmas": np.linspace(1.0, 1 / steps, steps)}
     if "mu" in model:
-        given["mu"] = _mu(model, scheduler.config)
-    scheduler.set_timesteps(**given)
+        arguments["mu"] = _mu(model, scheduler.config)
+    scheduler.set_timesteps(**arguments)
     return scheduler
 
 
 def _mu(model: dict[str, Any], config: Any) -> float:
-    """The dynamic shift of an image's size, as the model's pipeline computes it."""
+    """The dynamic shift for the image size, as the model's pipeline computes it."""
     tokens = (model["size"] // 16) ** 2
     if model["mu"] == "compute_empirical_mu":
         return compute_empirical_mu(tokens, model["steps"])
@@ -90,7 +91,7 @@ def _mu(model: dict[str, Any], config: Any) -> float:
 
 
 def schedule_of(model: dict[str, Any]) -> Schedule:
-    """What its scheduler says when run step by step, at the default settings."""
+    """Run a model's scheduler step by step, and read its levels at the default settings."""
     settings, scheduler, levels = Rounds(), scheduler_of(model), []
     wanted = settings.level * math.prod(model["latent"]) ** 0.5
     sample = torch.zeros(1, 1, 2, 2)
@@ -117,14 +118,14 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
 
 
 def _guided(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settings: Rounds) -> int:
-    """Evaluations of the network in a call with rounds, made at the step that is due."""
+    """Network evaluations per sample in a call with rounds at the step that is due."""
     latents = torch.empty(1, *model["latent"], device="meta")
     engine = Engine(settings, Memory(1))
     for index, between in enumerate(levels):
         network: Any = SimpleNamespace(
             levels=between,
             evaluations_per_step=1 + model["cfg"],
-            spent=index + 1 + model["cfg"],  # CFG is on at the first step alone
+            spent=index + 1 + model["cfg"],  # only the first step has CFG
             ahead=[before.ratio for before, _ in levels[index + 1 :]],
             cfg_every=CFG_EVERY,
             has_prompt=True,
@@ -137,31 +138,33 @@ def _guided(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settin
 
 
 def tables() -> list[str]:
-    """The page's tables, in their order."""
+    """The page's tables, in order."""
     levels, rounds = [], []
     for model in MODELS:
-        it = schedule_of(model)
+        starts, wanted, nearest, inserted, after, timestep, *costs = schedule_of(model)
         name = f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
-        listed = [shown(ratio) for ratio in it.starts]
+        listed = [shown(ratio) for ratio in starts]
         if len(listed) > SHOWN:
             listed[SHOWN // 2 : -SHOWN // 2] = ["..."]
         latents = "x".join(map(str, model["latent"]))
-        levels.append([name, latents, ", ".join(listed), shown(it.wanted)])
-        near = "-" if it.nearest is None else f"{shown(it.starts[it.nearest])} ({it.nearest + 1})"
-        inserted = shown(it.inserted), it.after + 1, f"{it.timestep:.4g}"
-        rounds.append([name, shown(it.wanted), near, *inserted, it.evaluations, it.guided])
+        levels.append([name, latents, ", ".join(listed), shown(wanted)])
+        near = "-" if nearest is None else f"{shown(starts[nearest])} ({nearest + 1})"
+        insertion = shown(inserted), after + 1, f"{timestep:.4g}"
+        rounds.append([name, shown(wanted), near, *insertion, *costs])
     by_id = {model["id"]: model for model in MODELS}.values()
     sources = [[m["name"], f"`{m['id']}`", f"`{m['scheduler']}`", m["source"]] for m in by_id]
     return [table(LEVELS, levels, 3), table(ROUNDS, rounds, 1), table(SOURCES, sources, 4)]
 
 
 def shown(ratio: float) -> str:
-    """A ratio in three digits; pure noise has no signal."""
-    return "∞" if ratio == math.inf else f"{ratio:,.0f}" if ratio > 999 else f"{ratio:.3g}"
+    """Format a ratio with three digits; that of pure noise is infinite."""
+    if ratio == math.inf:
+        return "∞"
+    return f"{ratio:,.0f}" if ratio > 999 else f"{ratio:.3g}"
 
 
 def with_tables(page: str, new: Sequence[str]) -> str:
-    """The page with other tables in place of its own."""
+    """The page with its tables replaced."""
     remaining = iter(new)
     return re.sub(r"(?:^\|.*\n)+", lambda _: next(remaining) + "\n", page, flags=re.MULTILINE)
 

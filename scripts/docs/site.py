@@ -1,9 +1,8 @@
-"""What the documentation's site needs beside mkdocs.yml: its pages, and an extension of Markdown.
+"""Prepares the pages of the documentation site, and renders formulas in Markdown.
 
-Pages are written so that they can be read on GitHub as they are. For the site, `python -m
-scripts.docs.site` writes them into out/pages: pages that lie outside docs/ are added and a notebook
-becomes a page. The extension turns formulas into SVG, which needs no script and no font of the
-browser's.
+The pages in docs/ can be read on GitHub as they are. For the site, `python -m scripts.docs.site`
+writes them to out/pages, adds pages from outside docs/ and converts notebooks. The Markdown
+extension renders formulas as SVG, which needs no scripts and no fonts in the browser.
 """
 
 import json
@@ -29,14 +28,16 @@ OUTSIDE = {
     "SECURITY.md": "security.md",
     "integrations/comfyui/icon.svg": "figures/icon.svg",
 }
-"""Files that do not lie in docs/, and their names on the site."""
+"""Files outside docs/ -> their names on the site."""
 
 NOTEBOOKS = {"quickstart.ipynb": "quickstart.md"}
-"""Notebooks in docs/, and the pages they become."""
+"""Notebooks in docs/ -> pages on the site."""
 
 FORMULA_SIZE = 17
-"""Pixels, of a text of 16."""
+"""In pixels; the text has 16."""
 
+FILE_NAME = re.compile(r"\[(?:[\w-]+/)?([\w-]+)\.md\]\(")
+MATH = re.compile(r"^```math\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">(?P<bracket>\\[(\[])(?P<tex>.*?)\\[)\]]</(?P=tag)>',
@@ -45,7 +46,7 @@ FORMULA = re.compile(
 
 
 def write_pages(folder: Path = PAGES) -> None:
-    """docs/ as the site has it; what `folder` held is replaced."""
+    """Write the site's pages into a folder, whose previous content is deleted."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder)
     for source, name in OUTSIDE.items():
@@ -59,59 +60,52 @@ def write_pages(folder: Path = PAGES) -> None:
 
 
 def site_markdown(markdown: str, name: str) -> str:
-    """Of a page of the site: links that lead somewhere on it and do not read as files, and formulas
-    in the form that its parser knows: GitHub shows a block of `math` as it stands."""
-    inside = {site: source for source, site in OUTSIDE.items()}
-    source = inside.get(name, f"docs/{name}")
+    """Adapt a page to the site: link targets, link texts that are file names, and formulas, which
+    GitHub takes from `math` blocks."""
+    sources = {page: source for source, page in OUTSIDE.items()}
+    folder = posixpath.dirname(sources.get(name, f"docs/{name}"))
+    pages = {f"docs/{notebook}": page for notebook, page in NOTEBOOKS.items()} | OUTSIDE
 
-    def on_the_site(match: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
-        known = {f"docs/{notebook}": page for notebook, page in NOTEBOOKS.items()} | OUTSIDE
-        return posixpath.relpath(
-            known.get(target, target.removeprefix("docs/")), posixpath.dirname(name)
-        )
+    def on_the_site(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(folder, link[1]))
+        page = pages.get(target, target.removeprefix("docs/"))
+        return posixpath.relpath(page, posixpath.dirname(name))
 
-    markdown = re.sub(
-        r"\[(?:[\w-]+/)?([\w-]+)\.md\]\(", lambda link: f"[{in_words(link[1])}](", markdown
-    )
-    markdown = re.sub(
-        r"^```math\n(.*?)^```$", r"$$\n\1$$", markdown, flags=re.DOTALL | re.MULTILINE
-    )
-    return LINK.sub(on_the_site, markdown)
+    markdown = FILE_NAME.sub(lambda link: f"[{title_of(link[1])}](", markdown)
+    return LINK.sub(on_the_site, MATH.sub(r"$$\n\1$$", markdown))
 
 
-def in_words(name: str) -> str:
-    """Of a page, by the name of its file."""
+def title_of(name: str) -> str:
+    """The title of a page, from the name of its file."""
     return name.replace("-", " ") if name.islower() else name.capitalize()
 
 
 class Formulas(Extension, Postprocessor):
-    """Formulas that pymdownx.arithmatex has marked become SVG."""
+    """Renders the formulas that pymdownx.arithmatex marks."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 (Python-Markdown's name)
         md.postprocessors.register(self, "formulas", 0)
 
     def run(self, text: str) -> str:
-        return FORMULA.sub(drawing, text)
+        return FORMULA.sub(rendered, text)
 
 
 makeExtension = Formulas  # noqa: N816 (Python-Markdown calls it)
 
 
-def drawing(formula: re.Match[str]) -> str:
-    """Of the formula that the parser of Markdown has marked: SVG on the line's baseline, or in a
-    block of its own."""
+def rendered(formula: re.Match[str]) -> str:
+    """The SVG of a marked formula, on the baseline of its line or as a block."""
     tex, inline = unescape(formula["tex"]).strip(), formula["bracket"] == r"\("
-    shown = Latex(tex, size=FORMULA_SIZE, inline=inline, color="currentColor", margin=0)
+    image = Latex(tex, size=FORMULA_SIZE, inline=inline, color="currentColor", margin=0)
     attributes = f'role="img" aria-label="{escape(tex)}"'
     if inline:
-        attributes += f' style="vertical-align: {shown.getyofst():.2f}px"'
-    svg = shown.svg().replace("<svg ", f"<svg {attributes} ", 1)
+        attributes += f' style="vertical-align: {image.getyofst():.2f}px"'
+    svg = image.svg().replace("<svg ", f"<svg {attributes} ", 1)
     return svg if inline else f'<div class="formula">{svg}</div>'
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:
-    """Its cells and what they have printed and shown, as Markdown."""
+    """The cells of a notebook and their outputs, as Markdown."""
     parts = []
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
@@ -124,11 +118,11 @@ def notebook_page(notebook: dict[str, Any]) -> str:
 
 
 def shown(output: dict[str, Any]) -> str:
-    """An output of a cell: a picture, or its text."""
+    """An output of a cell: an image or text."""
     data = output.get("data", {})
     if "image/png" in data:
-        picture = "".join(data["image/png"]).replace("\n", "")
-        return f"![What the cell shows](data:image/png;base64,{picture})"
+        image = "".join(data["image/png"]).replace("\n", "")
+        return f"![Output of the cell](data:image/png;base64,{image})"
     text = "".join(output.get("text") or data["text/plain"]).rstrip()
     return f"```text\n{text}\n```"
 

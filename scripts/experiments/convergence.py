@@ -1,8 +1,8 @@
 """Plot diversity scores against the number of items, for items with known modes.
 
-Items are drawn from Gaussians of unit spread around random centres. An untruncated Vendi score with
-a Gaussian kernel keeps growing, whereas the truncated one, its Nystrom and random Fourier (FKEA)
-relatives, RKE, and all scores with a cosine kernel settle (Ospanov & Farnia, UAI 2025, figure 1).
+Items are drawn from Gaussians of unit variance around random centres. The untruncated Vendi score
+with a Gaussian kernel keeps growing. The truncated score, its Nystrom and random Fourier (FKEA)
+versions, RKE, and all scores with a cosine kernel converge (Ospanov & Farnia, UAI 2025, figure 1).
 
 \b
   python -m scripts.experiments convergence --output docs/figures/convergence.png
@@ -22,15 +22,15 @@ from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.scores.subsampling import Score
 from vendi_guidance.storage.files import whole_file
 
-# Okabe and Ito's colours, which the colour-blind tell apart too.
+# The colours of Okabe and Ito, which colour-blind readers can distinguish.
 PALETTE = "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#000000"
 VERMILION, BLUE, GREEN, PURPLE, BLACK = PALETTE
 CENTRES_APART = 3.0
-"""Standard deviation of the modes' centres in each dimension, the items' being 1."""
+"""Standard deviation of the modes' centres in each dimension; that of the items is 1."""
 
 ITEMS, MODES, DIMENSION, SIGMA, REPEATS = 3000, 20, 64, 9.0, 8
 KEPT = 300
-"""Eigenvalues, Nystrom landmarks and random Fourier features."""
+"""Number of eigenvalues, of Nystrom landmarks and of random Fourier features."""
 
 PANELS: dict[str, tuple[Kernel, dict[str, tuple[str, Score, dict[str, Any]]]]] = {
     f"Gaussian kernel, σ = {SIGMA:g}": (
@@ -45,7 +45,7 @@ PANELS: dict[str, tuple[Kernel, dict[str, tuple[str, Score, dict[str, Any]]]]] =
     ),
     "cosine kernel": (Cosine(), {"Vendi": (VERMILION, vendi, {}), "RKE": (BLACK, rke, {})}),
 }
-"""By title, a kernel, and by name each curve's colour, score and options."""
+"""Title -> kernel, and name of a curve -> its colour, score and options."""
 
 
 output_option = click.option(
@@ -55,7 +55,9 @@ output_option = click.option(
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @output_option
-@click.option("--items", type=click.IntRange(min=100), default=ITEMS, help="The largest sample.")
+@click.option(
+    "--items", type=click.IntRange(min=100), default=ITEMS, help="Size of the largest sample."
+)
 def main(output: Path, items: int) -> None:
     r = np.random.default_rng(0)
     centres = CENTRES_APART * r.normal(size=(MODES, DIMENSION))
@@ -66,8 +68,8 @@ def main(output: Path, items: int) -> None:
     for ax, (title, (kernel, curves)) in zip(panels, PANELS.items(), strict=True):
         ax.set_prop_cycle(color=[colour for colour, _, _ in curves.values()])
         for name, (_, score, options) in tqdm(curves.items(), title, leave=False, disable=None):
-            found = convergence(score, x, kernel, sizes=sizes, repeats=REPEATS, **options)
-            found.plot(ax, name)
+            curve = convergence(score, x, kernel, sizes=sizes, repeats=REPEATS, **options)
+            curve.plot(ax, name)
         ax.set(xlim=(0, None), ylim=(0, None), xlabel="items")
         ax.set_title(title, loc="left", fontsize=11)
         ax.legend(frameon=False)
@@ -85,7 +87,7 @@ def main(output: Path, items: int) -> None:
 
 
 def save(figure: Figure, output: Path, dpi: int = 120) -> None:
-    """Write a figure as PNG, and say so."""
+    """Write a figure as PNG, and print its path."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output) as file:
         figure.savefig(file, format="png", dpi=dpi)
@@ -93,9 +95,9 @@ def save(figure: Figure, output: Path, dpi: int = 120) -> None:
 
 
 def population_rke(centres: np.ndarray, sigma: float) -> float:
-    """1 / E k^2: k^2 is a Gaussian of two items' difference, which is Gaussian around that of
-    their centres, with variance 2 in each dimension."""
-    apart = ((centres[:, None] - centres) ** 2).sum(axis=-1)
-    wide = sigma**2 + 4
-    alike = (sigma**2 / wide) ** (centres.shape[1] / 2) * np.exp(-apart / wide)
-    return float(1 / alike.mean())
+    """1 / E k^2 in closed form: k^2 is Gaussian in the difference of two items, which is itself
+    Gaussian around the difference of their centres, with variance 2 in each dimension."""
+    distances = ((centres[:, None] - centres) ** 2).sum(axis=-1)
+    scale = sigma**2 + 4
+    expected = (sigma**2 / scale) ** (centres.shape[1] / 2) * np.exp(-distances / scale)
+    return float(1 / expected.mean())

@@ -1,6 +1,6 @@
 """Samples of the papers' experiments and their scores, without figures.
 
-Scores come by name, as arrays of one number for each setting.
+Scores are dictionaries: name -> array with one number for each setting.
 """
 
 from collections import Counter
@@ -26,16 +26,16 @@ SCORES: dict[str, Callable[..., Tensor]] = {
 }
 MIXTURE_KERNEL = Gaussian(0.6)
 RADIUS, SPREAD = 0.8, 0.3
-"""Of the ring that a mixture's modes lie on, and their standard deviation in each direction."""
+"""Radius of the ring of a mixture's modes, and their standard deviation in each direction."""
 
 
 class Pairs(NamedTuple):
-    """n texts and images that belong together.
+    """n pairs of a text and an image.
 
     Attributes:
-        texts: (n, 2).
-        images: (n, 2).
-        groups: (n,) which of its modes each text is of.
+        texts: (n, 2) points.
+        images: (n, 2) points.
+        groups: (n,) index of each text's mode.
     """
 
     texts: np.ndarray
@@ -44,7 +44,7 @@ class Pairs(NamedTuple):
 
 
 def ring(modes: int) -> np.ndarray:
-    """(modes, 2) centres, evenly around the origin; a single one lies at it."""
+    """(modes, 2) centres, evenly spaced around the origin; a single one is at the origin."""
     angles = 2 * np.pi * (np.arange(modes) + 0.5) / modes
     return (modes > 1) * RADIUS * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
@@ -53,34 +53,33 @@ def mixture(text_modes: int, image_modes: int, count: int, seed: int, nearest: s
     """Texts and images from Gaussian mixtures, paired so that partners are close.
 
     Args:
-        count: how many pairs.
-        nearest: what the least sum of squared distances is of: the "modes" of a text and its
-            image, or the "points" themselves.
+        count: number of pairs.
+        nearest: the pairing minimises the sum of squared distances between the "modes" of texts and
+            images, or between the "points" themselves.
     """
     r = np.random.default_rng(seed)
-    groups, kinds = np.arange(count) % text_modes, np.arange(count) % image_modes
-    text_centres, image_centres = ring(text_modes)[groups], ring(image_modes)[kinds]
+    text_groups, image_groups = np.arange(count) % text_modes, np.arange(count) % image_modes
+    text_centres, image_centres = ring(text_modes)[text_groups], ring(image_modes)[image_groups]
     texts = text_centres + SPREAD * r.normal(size=(count, 2))
     images = image_centres + SPREAD * r.normal(size=(count, 2))
     sides = (text_centres, image_centres) if nearest == "modes" else (texts, images)
     _, partners = linear_sum_assignment(cdist(*sides, "sqeuclidean"))
-    return Pairs(texts, images[partners], groups)
+    return Pairs(texts, images[partners], text_groups)
 
 
-def scored(samples: Sequence[Sequence[Any]], *names: str) -> Scores:
-    """Scores by name of samples, each the arguments of a score."""
-    return {name: np.array([float(SCORES[name](*one)) for one in samples]) for name in names}
+def evaluate(arguments: Sequence[Sequence[Any]], *names: str) -> Scores:
+    """Scores by name, evaluated at each set of arguments."""
+    return {name: np.array([float(SCORES[name](*one)) for one in arguments]) for name in names}
 
 
 def mixture_scores(samples: Sequence[Pairs]) -> Scores:
-    """Conditional and Information-Vendi of each sample."""
-    given = [(some.images, some.texts, MIXTURE_KERNEL, MIXTURE_KERNEL) for some in samples]
-    return scored(given, "Conditional-Vendi", "Information-Vendi")
+    """Conditional-Vendi and Information-Vendi of each sample."""
+    arguments = [(pairs.images, pairs.texts, MIXTURE_KERNEL, MIXTURE_KERNEL) for pairs in samples]
+    return evaluate(arguments, "Conditional-Vendi", "Information-Vendi")
 
 
 def substituted(count: int, share: float, r: np.random.Generator) -> np.ndarray:
-    """(count,) for each prompt which prompt's image it gets: a share of them, chosen at random,
-    exchange theirs at random."""
+    """(count,) the row of each prompt's image when a random share of images is exchanged."""
     rows = np.arange(count)
     chosen = r.choice(count, round(share * count), replace=False)
     rows[chosen] = r.permutation(chosen)
@@ -95,43 +94,43 @@ def substitution_scores(
     Args:
         x: (n, d) features of images.
         t: (n, m) features of their prompts.
-        kernels: on the two.
-        shares: in [0, 1].
+        kernels: on features of images and prompts.
+        shares: shares of exchanged images, in [0, 1].
     """
     r = np.random.default_rng(seed)
-    given = [(x[substituted(len(x), share, r)], t, *kernels) for share in shares]
-    return scored(given, "Information-Vendi", "Information-RKE")
+    arguments = [(x[substituted(len(x), share, r)], t, *kernels) for share in shares]
+    return evaluate(arguments, "Information-Vendi", "Information-RKE")
 
 
 def digit_scores(pixels: np.ndarray, digits: np.ndarray, count: int, seed: int) -> Scores:
-    """What `count` images of the first 1 to 10 digits score, by the cosine of their pixels.
+    """Scores of `count` images of the first 1 to 10 digits, by the cosine of their pixels.
 
     Args:
-        pixels: (n, d), of each digit at least `count`.
-        digits: (n,).
+        pixels: (n, d) images, at least `count` of each digit.
+        digits: (n,) the digit of each image.
     """
     r = np.random.default_rng(seed)
-    samples = [
+    arguments = [
         (pixels[r.choice(np.flatnonzero(digits < kinds), count, replace=False)], Cosine())
         for kinds in range(1, 11)
     ]
-    return scored(samples, "Vendi", "IntDiv")
+    return evaluate(arguments, "Vendi", "IntDiv")
 
 
 def look_scores(
     x: Tensor, t: Tensor, looks: Sequence[Hashable], kernels: tuple[Gaussian, Gaussian], most: int
 ) -> Scores:
-    """What the images of the 1 to `most` commonest looks score.
+    """Scores of the images with the 1 to `most` commonest looks.
 
     Args:
         x: (n, d) features of images.
         t: (n, m) features of their prompts.
-        looks: n of them, at least `most` different.
+        looks: the look of each image; at least `most` are different.
         kernels: on features of images and prompts.
     """
     common = [look for look, _ in Counter(looks).most_common(most)]
     rows = [
         np.flatnonzero([look in common[:kinds] for look in looks]) for kinds in range(1, most + 1)
     ]
-    plain = scored([(x[some], kernels[0]) for some in rows], "Vendi")
-    return plain | scored([(x[some], t[some], *kernels) for some in rows], "Conditional-Vendi")
+    vendi = evaluate([(x[own], kernels[0]) for own in rows], "Vendi")
+    return vendi | evaluate([(x[own], t[own], *kernels) for own in rows], "Conditional-Vendi")

@@ -18,4 +18,4 @@ def test_a_folder_without_comfyui_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["comfyui", str(tmp_path)])
     with pytest.raises(SystemExit):
         script.main()
-    assert "is no clone of ComfyUI: it has no main.py" in capsys.readouterr().err
+    assert "is not a clone of ComfyUI: it has no main.py" in capsys.readouterr().err

@@ -119,6 +119,6 @@ def test_each_experiment_draws_its_figure_and_tells_its_numbers(words, told, tmp
 
 def test_fewer_looks_than_asked_for_are_said_with_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "generate", lambda *_: [])
-    monkeypatch.setattr(experiments, "looks_seen", lambda *_: [("noto", "dark"), ("noto", "light")])
+    monkeypatch.setattr(experiments, "looks_of", lambda *_: [("noto", "dark"), ("noto", "light")])
     result = invoke(experiments.main, "named", "--looks", 9, "--output", tmp_path / "picture.png")
-    assert_refused(result, "only 2 looks came out: ask for 2 or fewer, not 9")
+    assert_refused(result, "only 2 looks were generated: set --looks to 2 or less")

@@ -18,7 +18,7 @@ COMMONEST = demo.values_of([0] * len(demo.ATTRIBUTES))
 
 @pytest.fixture(scope="module")
 def faces():
-    return demo.draw_faces(20_000, seed=0)
+    return demo.sample_faces(20_000, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_what_captions_name_is_even_and_what_they_leave_open_is_the_commonest_va
 
 def test_a_tenth_of_the_looks_is_never_trained(faces):
     assert not any(map(demo.is_held_out, faces.kinds))
-    unseen = demo.draw_held_out(50, seed=1)
+    unseen = demo.sample_held_out(50, seed=1)
     assert len(unseen.kinds) == 50 and all(map(demo.is_held_out, unseen.kinds))
     looks = list(product(*map(range, map(len, demo.ATTRIBUTES.values()))))[::16]
     assert np.mean([*map(demo.is_held_out, looks)]) == pytest.approx(0.1, abs=0.01)

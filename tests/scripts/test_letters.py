@@ -69,7 +69,7 @@ def test_letters_of_a_family_share_a_size_and_a_baseline_and_lie_inside_the_imag
 
 
 def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanced_mix(flat):
-    pairs, captions = flat.draw(20_000, np.random.default_rng(0))
+    pairs, captions = flat.sample(20_000, np.random.default_rng(0))
     looks = [demo.values_of(flat.kinds[face]) for _, face in pairs]
     for (letter, _), look, words in zip(pairs, looks, captions, strict=True):
         if words:
@@ -94,7 +94,7 @@ def test_every_image_has_its_labels_and_is_black_on_white(flat):
 
 
 def test_sheets_keep_every_face_and_every_pixel_but_for_a_shade(flat, tmp_path):
-    some = flat.where(np.arange(20) % 4 == 0)  # a face of each class
+    some = flat.select(np.arange(20) % 4 == 0)  # a face of each class
     demo.save_sheets(some, tmp_path / "new" / "folder")
     loaded = demo.load_sheets(tmp_path / "new" / "folder")
     assert loaded.families == some.families
@@ -110,7 +110,9 @@ def test_a_missing_file_and_a_face_of_no_known_look_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"serif\.webp"):
         demo.load_sheets(tmp_path)
     (tmp_path / demo.SHEET_FACES).write_text("gelasio, serif, heavy, upright\n")
-    with pytest.raises(ValueError, match=r"faces\.txt says 'gelasio, serif, heavy, upright'"):
+    with pytest.raises(
+        ValueError, match=r"faces\.txt: 'gelasio, serif, heavy, upright' is no face"
+    ):
         demo.load_sheets(tmp_path)
 
 

@@ -7,13 +7,13 @@ import pytest
 from PIL import Image
 
 from scripts.comparison import outside
-from scripts.demo.faces import draw_held_out, pixels, values_of
+from scripts.demo.faces import pixels, sample_held_out, values_of
 from tests.helpers.commands import succeeds
 
 
 @pytest.fixture(scope="module")
 def looks():
-    return [values_of(kind) for kind in draw_held_out(32, seed=3).kinds]
+    return [values_of(kind) for kind in sample_held_out(32, seed=3).kinds]
 
 
 def portrait(look) -> Image.Image:

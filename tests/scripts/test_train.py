@@ -22,7 +22,7 @@ def images():
 
 
 def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanced_mix(images):
-    looks, captions = images.draw(20_000, np.random.default_rng(0))
+    looks, captions = images.sample(20_000, np.random.default_rng(0))
     for (concept, vendor, tone), words in zip(looks, captions, strict=True):
         if words:
             assert words.split(", ")[0] == CONCEPTS[concept]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from diffusers import DiffusionPipeline, SD3Transformer2DModel, StableDiffusion3Pipeline
 
 from scripts.demo import flow, held_out, train_faces, train_flow
-from scripts.demo.flow import Flow, WeightedLastToken, make_silent_t5
+from scripts.demo.flow import Flow, WeightedLastToken, make_zero_t5
 from scripts.demo.held_out import measure
 from scripts.demo.letters import Letters
 from tests.helpers.commands import succeeds
@@ -43,7 +43,7 @@ def test_one_weighted_token_stands_for_many_equal_ones():
 
 
 def test_the_t5_answers_zeros_to_any_text():
-    encoder, tokenizer = make_silent_t5(8)
+    encoder, tokenizer = make_zero_t5(8)
     ids = tokenizer(["Zwölf!", ""], padding="max_length", max_length=9, return_tensors="pt")
     answer = encoder(ids.input_ids)[0]
     assert answer.shape == (2, 9, 8) and not answer.any()

@@ -26,7 +26,7 @@ def teacher():
 
 def test_a_trajectory_leads_from_its_noise_to_what_the_teacher_draws(teacher):
     called = {"num_inference_steps": 8, "guidance_scale": 5.0}
-    points = train_turbo.draw(teacher, ["ear", "nose"], 1, called)
+    points = train_turbo.generate_trajectories(teacher, ["ear", "nose"], 1, called)
     assert points.shape == (2, 8 + 1, 4, 16, 16)
     noise = torch.randn(2, 4, 16, 16, generator=torch.Generator().manual_seed(1))
     assert torch.equal(points[:, 0], noise.half())
@@ -53,13 +53,14 @@ def test_an_interrupted_training_resumes_and_its_model_draws(
     options = [*small_demo(tmp_path), f"--work={work.parent}", "--chunks=2", "--steps=2"]
     options += [f"--model={name}", f"--batch-size={batch}"]
 
-    drawn, real = [], train_turbo.draw
-    monkeypatch.setattr(train_turbo, "draw", lambda *args: drawn.append(args[2]) or real(*args))
+    seeds, generate = [], train_turbo.generate_trajectories
+    recorded = lambda *args: seeds.append(args[2]) or generate(*args)  # noqa: E731
+    monkeypatch.setattr(train_turbo, "generate_trajectories", recorded)
     interrupt(monkeypatch, train_turbo.main, *options)
     (work / "trajectories-001.safetensors").unlink()
     succeeds(train_turbo.main, *options)
     # what was there was not generated again
-    assert [seed - train_turbo.FIRST_SEED for seed in drawn] == [0, 1, 1]
+    assert [seed - train_turbo.FIRST_SEED for seed in seeds] == [0, 1, 1]
     assert load_tensors(work / "student.safetensors")[0]["step"] == 2
 
     assert {file.name for file in output.iterdir()} == {"README.md", WEIGHTS}

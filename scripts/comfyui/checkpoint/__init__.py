@@ -1,6 +1,6 @@
-"""A node pack for `serve`: the demo model in place of every checkpoint and of every size.
+"""A node pack for `serve` that replaces every checkpoint by the demo model, at its own size.
 
-ComfyUI cannot load the demo model as a checkpoint, and its images are 64 pixels wide.
+ComfyUI cannot load the demo model as a checkpoint, and its images are only 64 pixels wide.
 """
 
 from typing import Any
