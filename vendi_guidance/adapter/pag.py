@@ -22,8 +22,9 @@ def without_pag(network: nn.Module, forward: Callable[..., Any]) -> Callable[...
     """A network's `forward` with ordinary attention in the layers that PAG perturbs."""
 
     def plain(*args: Any, **kwargs: Any) -> Any:
-        found = ((layer, getattr(layer, "processor", None)) for layer in network.modules())
-        perturbing = [(layer, it) for layer, it in found if type(it).__name__.startswith("PAG")]
+        layers: list[Any] = [it for it in network.modules() if hasattr(it, "processor")]
+        processors = [(layer, layer.processor) for layer in layers]
+        perturbing = [pair for pair in processors if type(pair[1]).__name__.startswith("PAG")]
         try:
             for layer, processor in perturbing:
                 # such as PAGCFGJointAttnProcessor2_0 and JointAttnProcessor2_0
