@@ -1,4 +1,4 @@
-"""Fixtures: a tiny SDXL with random weights, a LoRA of it and a tiny probe, in session folders."""
+"""Fixtures: session folders with a tiny SDXL, a LoRA of it and a tiny probe, random weights."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ NO_CHROMIUM = "no Chromium. apt-get install chromium"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many tests were skipped because there is no browser, which dots would hide."""
+    """Report how many tests were skipped without a browser; the progress dots hide it."""
     skipped = terminalreporter.getreports("skipped")
     count = sum(NO_CHROMIUM in str(report.longrepr) for report in skipped)
     if count:
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def tiny_sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SDXL of all the right classes, random weights, 16x16 pixels, milliseconds a step."""
+    """A complete SDXL with random weights for 16x16 pixels; a step takes milliseconds."""
     torch.manual_seed(0)
     tokenizer = character_tokenizer()
     pipeline = StableDiffusionXLPipeline(
@@ -64,7 +64,7 @@ def tiny_sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sdxl() -> StableDiffusionXLPipeline:
-    """A tinier one without text encoders and VAE, with the same weights each time."""
+    """A smaller SDXL without text encoders and VAE, with the same weights each time."""
     return CASES["SDXL"].make()
 
 
@@ -82,7 +82,7 @@ def tiny_lora_folder(tiny_sdxl_folder: Path, tmp_path_factory: pytest.TempPathFa
 
 
 def character_tokenizer() -> CLIPTokenizer:
-    """A CLIP tokenizer without merges: every character is a token."""
+    """A CLIP tokenizer without merges, so every character is a token."""
     characters = [chr(code) for code in range(33, 127)]
     names = [*characters, *(f"{character}</w>" for character in characters)]
     names += ["<|startoftext|>", "<|endoftext|>"]
@@ -99,7 +99,7 @@ def text_config(tokenizer: CLIPTokenizer) -> CLIPTextConfig:
         num_hidden_layers=2,
         num_attention_heads=2,
         max_position_embeddings=32,
-        # ids in a config's defaults are those of a tokenizer of 49,408 tokens
+        # the default ids belong to a tokenizer with 49,408 tokens
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -118,7 +118,7 @@ def tiny_probe_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are made and not rendered, which takes most of a report's time: files of a pixel."""
+    """Saves figures as files of one pixel: rendering takes most of a report's time."""
 
     def save(figure: Figure, target: Any, format: str, **_: Any) -> None:
         if format == "svg":
@@ -131,7 +131,7 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of the hub, and no network."""
+    """An empty cache of the hub, in offline mode."""
     cache = tmp_path / "hub"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))

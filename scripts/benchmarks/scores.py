@@ -164,7 +164,7 @@ METHODS = {
 
 
 HEAD = (
-    "| n | method | seconds | peak MiB | beside it | seconds | ratio | difference |",
+    "| n | method | seconds | peak MiB | baseline | seconds | ratio | difference |",
     "|--:|---|--:|--:|---|--:|--:|---|",
 )
 

@@ -1,4 +1,4 @@
-"""The app on a tiny model, and what a browser's page sends to its server."""
+"""Runs the app on a tiny model, and sends its server what a browser's page would send."""
 
 import json
 import os
@@ -19,11 +19,11 @@ from vendi_guidance.app.studio import Studio
 from vendi_guidance.runs.options import RunOptions
 
 ENDS = ("process_completed", "unexpected_error", "refused")
-"""Of what a server says about an action, the last message."""
+"""Types of the last message of a server about an action."""
 
 
 def studio_of(folder: Path) -> Studio:
-    """The model in a folder, on the CPU, with two steps unless a request says otherwise."""
+    """A studio with the model in a folder, on the CPU, with two steps by default."""
     given: dict[str, Any] = {"model": str(folder), "steps": 2, "batch_size": 2, "device": "cpu"}
     return Studio(RunOptions(**given, dtype="float32"))
 
@@ -39,7 +39,7 @@ def request_of(prompts: str = "cat\ndog", **changes: Any) -> Request:
 
 
 def usual(**changes: Any) -> list[Any]:
-    """The fields of the page, in their order."""
+    """Values of the page's fields, in order."""
     fields: dict[str, Any] = {"prompts": "cat", "images": 1, "dial": 0.5, "seed": 0}
     fields |= {"steps": 1, "scale": 5, "batch": 2}
     return list({**fields, **changes}.values())
@@ -49,17 +49,17 @@ APP = ("-m", "vendi_guidance", "app")
 
 
 class Server(NamedTuple):
-    """A process that serves the page at an address."""
+    """A process that serves the page, and its address."""
 
     process: subprocess.Popen[str]
     address: str
 
 
 class Visitor:
-    """A page of a browser, as its server sees it.
+    """A client that behaves like one browser page.
 
     Args:
-        address: of the server.
+        address: address of the server.
     """
 
     def __init__(self, address: str) -> None:
@@ -69,15 +69,15 @@ class Visitor:
         self.actions = {one["api_name"]: one["id"] for one in config["dependencies"]}
 
     def call(self, action: str, *data: Any, event: Any = None) -> dict[str, Any]:
-        """The last message about an action: with "success" and, in "output", "data" or "error"."""
+        """The last message about an action: has "success", and "data" or "error" in "output"."""
         for message in self.messages(action, *data, event=event):
             last = message
         return last
 
     def messages(self, action: str, *data: Any, event: Any = None) -> Iterator[dict[str, Any]]:
-        """All messages about an action, up to its end."""
+        """All messages about an action, until it ends."""
         body = {"fn_index": self.actions[action], "session_hash": self.key, "event_data": event}
-        # not httpx's own encoding, which refuses half a character and infinity
+        # httpx's own encoder rejects lone surrogates and infinity
         sent = json.dumps({**body, "data": list(data)})
         headers = {"content-type": "application/json"}
         joined = self.http.post("gradio_api/queue/join", content=sent, headers=headers)
@@ -96,7 +96,7 @@ class Visitor:
 
 @contextmanager
 def served(model: Path, probe: Path, examples: str = "cat", **where: Any) -> Iterator[str]:
-    """The address of a server, as long as it runs."""
+    """Run a server in this process; yields its address."""
     studio = studio_of(model)
     with workspace() as folder:
         scorer = scorer_of(studio, probe)
@@ -106,12 +106,12 @@ def served(model: Path, probe: Path, examples: str = "cat", **where: Any) -> Ite
 
 @contextmanager
 def app_process(*words: object, python: Sequence[object] = APP, **how: Any) -> Iterator[Server]:
-    """`vendi-guidance app` in a process of its own, which is killed at the end.
+    """Run `vendi-guidance app` in its own process, which is killed at the end.
 
     Args:
-        words: its options.
-        python: what starts it, after the name of Python.
-        how: cwd, and variables of the environment.
+        words: options of the command.
+        python: arguments of Python that start it.
+        how: `cwd`, and environment variables.
     """
     given = [str(word) for word in (sys.executable, *python, *words)]
     cwd = how.pop("cwd", None)

@@ -1,4 +1,4 @@
-"""Small batches and embedders whose features are known, for the tests of reports."""
+"""Small batches, and embedders with known features, for the tests of reports."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ def _directions(prompts):
 
 
 WORDS = FromFunction(_directions, "words")
-"""Far from one another, at unit length."""
+"""Random unit vectors: different prompts are far apart."""
 
 EMBEDDING = Embedding(COLOURS, WORDS, Gaussian(1.0), Gaussian(0.3))
 OF_BATCH = {"prompts", "groups", "seconds"}
@@ -41,7 +41,7 @@ KNOWN = {"cat", "dog"}
 
 
 def labels_of(asked: list[str], shown: list[str]) -> Labels:
-    """Labels whose variants alternate; what a prompt asks for stands before its comma."""
+    """Labels with alternating variants; a prompt asks for the concept before its comma."""
     words = [prompt.split(",")[0].lower() for prompt in asked]
     variants = ["left", "right"] * len(asked)
     return Labels([w if w in KNOWN else None for w in words], shown, variants[: len(asked)])
@@ -50,7 +50,7 @@ def labels_of(asked: list[str], shown: list[str]) -> Labels:
 def sample_images(
     count: int, spread: float = 60, seed: int = 0, kinds: int = 8
 ) -> list[Image.Image]:
-    """Images of one colour: `kinds` of them in turn, and `spread` around each."""
+    """Images of a single colour: `kinds` colours in turn, varied by up to `spread`."""
     rng = np.random.default_rng(seed)
     base = np.random.default_rng(99).uniform(spread, 255 - spread, size=(kinds, 3))
     colours = base[np.arange(count) // -(-count // kinds)] + spread * rng.uniform(-1, 1, (count, 3))
@@ -64,7 +64,7 @@ def greys(*levels: float) -> list[Image.Image]:
 def save_batch(
     folder: Path, images: Iterable[Image.Image], rows: Iterable[Mapping[str, Any]]
 ) -> Path:
-    """0.png, 1.png, ... and `metadata.jsonl` in a folder, which is made if it is not there."""
+    """Save 0.png, 1.png, ... and `metadata.jsonl` in a folder, which is created if missing."""
     folder.mkdir(exist_ok=True)
     lines = []
     for number, (image, row) in enumerate(zip(images, rows, strict=True)):
@@ -75,12 +75,12 @@ def save_batch(
 
 
 def prompts(count: int, kinds: int = 8) -> list[str]:
-    """As many prompts of each kind, in the order of `sample_images`."""
+    """Prompts for `sample_images`: the same number of each kind, in the same order."""
     return [f"prompt {i // -(-count // kinds)}" for i in range(count)]
 
 
 def report_of(count: int = 64, spread: float = 60, *, seed: int = 0, **more) -> Report:
-    """Of `sample_images`; `more` are fields of `Embedding` and `Judges`, or arguments."""
+    """A report of `sample_images`; `more` are fields of `Embedding` or `Judges`, or arguments."""
     given = {"prompts": prompts(count), "name": f"spread {spread}"} | more
     batch, embedding, judges = (
         {name: given.pop(name) for name in names & given.keys()}

@@ -1,4 +1,4 @@
-"""Headless Chromium, and the app's page in it."""
+"""Opens the app's page in headless Chromium."""
 
 import os
 import shutil
@@ -11,12 +11,12 @@ from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 from tests.conftest import NO_CHROMIUM
 
-PATIENCE = 200_000  # milliseconds, for a machine with much else to do
+PATIENCE = 200_000  # timeout in milliseconds, enough for a busy machine
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The browser; a test that needs it is skipped where there is none."""
+    """A running browser; skips the test if Chromium is not installed."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         if "CI" in os.environ:
@@ -30,12 +30,13 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def watched(browser: Browser, *more: Any) -> Iterator[tuple[Callable[..., Page], list[str]]]:
-    """Opens pages: `open_page(address, width=..., scheme=...)`; and lists what they ask for.
+    """Yields `open_page(address, width=..., scheme=...)`, and the URLs that pages request.
 
-    Afterwards nothing may have gone wrong: the console is empty, and only reloads have asked.
+    Fails at the end if a page logged to the console, raised an error or opened a dialog, except the
+    one before a reload.
 
     Args:
-        more: further events that may not happen.
+        more: further events that must not occur.
     """
     heard: list[str] = []
     asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Damage to models' files: pickles that run code, and weights that are missing."""
+"""Damages model files: pickles that run code, and missing weights."""
 
 import os
 import pickle
@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 
 class Bomb:
-    """Unpickled, it leaves a trace."""
+    """Creates the folder `trace` when it is unpickled."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace
@@ -23,7 +23,8 @@ def write_bomb(path: Path, trace: Path) -> None:
 
 
 def drop_weight(folder: Path, names: str = "") -> str:
-    """Take the first weight with these letters out of a folder's only safetensors file."""
+    """Delete the first weight whose name contains `names` from a folder's only safetensors file;
+    returns its name."""
     [path] = folder.glob("*.safetensors")
     with safe_open(path, "pt") as file:
         metadata = file.metadata()

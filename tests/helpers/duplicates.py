@@ -1,4 +1,4 @@
-"""Samples whose scores are known: copies of one, and copies of one beside another."""
+"""Samples with known scores: copies of one item, with or without a different one."""
 
 import math
 
@@ -10,7 +10,7 @@ KINDS = ["one", "constant", "copies", "all but one alike"]
 
 
 def sample(kind: str, width: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """(n, width), the one that differs last."""
+    """(n, width) samples; an item that differs from the others is the last."""
     generator = torch.Generator().manual_seed(seed)
     a, b = torch.randn(2, 1, width, generator=generator, dtype=dtype)
     if kind == "constant":
@@ -20,9 +20,9 @@ def sample(kind: str, width: int, dtype: torch.dtype, seed: int = 0) -> torch.Te
 
 
 def spectrum(kind: str, similarity: float) -> torch.Tensor:
-    """The eigenvalues of K/n that are not zero, where the last sample has this similarity."""
+    """The nonzero eigenvalues of K/n if the last sample has this similarity to the others."""
     if kind != "all but one alike":
         return torch.ones(1, dtype=torch.float64)
-    # K acts on the span of the four copies and on the other as [[4, 2k], [2k, 1]]
+    # on the span of the four copies and the other sample, K is [[4, 2k], [2k, 1]]
     root = math.sqrt(9 + 16 * similarity**2) / 2
     return torch.tensor([2.5 + root, 2.5 - root], dtype=torch.float64) / 5

@@ -1,4 +1,4 @@
-"""Every score as one function of samples, prompts, their kernels and a spectrum."""
+"""All scores with the same signature: samples, prompts, their kernels and a spectrum."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
 
 
 def scores_of(n: int) -> dict[str, Callable[..., Any]]:
-    """(x, t, kernel_x, kernel_t, spectrum) -> score of n items, by name."""
+    """Name -> function (x, t, kernel_x, kernel_t, spectrum) -> score of n items."""
     labels = [row % 3 for row in range(n)]
     weights = np.random.default_rng(2).dirichlet(np.ones(max(n, 1)))[:n]
     return {

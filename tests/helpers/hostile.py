@@ -1,4 +1,4 @@
-"""Values that no command expects, and damage to files, as strategies of hypothesis."""
+"""Hypothesis strategies for unexpected option values and damaged files."""
 
 import json
 import re
@@ -25,11 +25,11 @@ PATHS = (
     *("settings.json", "attributes.json", "features.npy", "features.safetensors"),
 )
 FAR = ("/", "..")
-"""What paths begin with that must not be written to."""
+"""Prefixes of paths that must not be written to."""
 
 PROMPTS = (*PATHS, *("cat", "<script>", "=1+1", "\u202eabc", "e\u0301", "a" * 10_000, "\ud800"))
 SMALL = ("-1", "0", "1", "2", "", "x", "nan", "1.5", "-")
-"""Where a large number asks for much work."""
+"""For options where a large number means much work."""
 
 MODELS = (*PATHS, "nobody/nothing", "a/b/c", "no spaces/allowed here", "-/-", "x" * 200 + "/y")
 KINDS = ("pixels", "probe", "dinov2", "clip", "timm", "sdxl", "transformers", "own-prompt", "")
@@ -61,7 +61,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--images": (*SMALL, "10", "20"),
     "--workers": SMALL,
 }
-"""By option; others get values of their type."""
+"""Option -> values; other options get values of their type."""
 
 TOKENS = (
     *(b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\n", b"\r", b"\0", b"\xff"),
@@ -77,7 +77,7 @@ JSON_VALUES: tuple[Any, ...] = (
 
 
 def values_of(option: click.Option, written: tuple[str, ...]) -> SearchStrategy[str]:
-    """Values of an option; for those in `written`, paths that may be written to."""
+    """Values of an option; options in `written` get only paths that may be written to."""
     name = option.opts[0]
     if name in VALUES:
         return st.sampled_from(VALUES[name])
@@ -91,7 +91,7 @@ def values_of(option: click.Option, written: tuple[str, ...]) -> SearchStrategy[
 
 @st.composite
 def damaged(draw: st.DrawFn, content: bytes) -> bytes:
-    """Bytes with some left out, repeated, inserted or changed."""
+    """Bytes with some of them deleted, repeated, inserted or changed."""
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(content)))
         end = min(len(content), at + draw(st.integers(0, 50) | st.integers(0, len(content))))
@@ -103,7 +103,7 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 @st.composite
 def with_another_value(draw: st.DrawFn, value: Any) -> Any:
-    """JSON in which a value is another or left out."""
+    """A JSON value in which one value is replaced or deleted."""
     if not isinstance(value, dict | list) or not value or draw(st.integers(0, 9)) == 0:
         return draw(st.sampled_from(JSON_VALUES))
     value = value.copy()
@@ -117,7 +117,7 @@ def with_another_value(draw: st.DrawFn, value: Any) -> Any:
 
 @st.composite
 def with_another_line(draw: st.DrawFn, content: bytes) -> bytes:
-    """JSON lines in which a value of one is another or left out."""
+    """JSON lines in which one value is replaced or deleted."""
     lines = content.splitlines()
     place = draw(st.integers(0, len(lines) - 1))
     lines[place] = json.dumps(draw(with_another_value(json.loads(lines[place])))).encode()
@@ -126,7 +126,7 @@ def with_another_line(draw: st.DrawFn, content: bytes) -> bytes:
 
 @st.composite
 def with_another_header(draw: st.DrawFn, content: bytes) -> bytes:
-    """A safetensors file in whose header, or in our own within it, a value is another."""
+    """A safetensors file with a value replaced or deleted in its header, or in our own header."""
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     own = header.get("__metadata__", {}).get("header")
@@ -148,7 +148,7 @@ def spoil(draw: st.DrawFn, path: Path) -> None:
         path.mkdir()
     elif fate > 1:
         with_sense = {
-            ".json": with_another_line,  # of one line, once its line breaks are gone
+            ".json": with_another_line,  # reformatted below as one line
             ".jsonl": with_another_line,
             ".journal": with_another_line,
             ".safetensors": with_another_header,
@@ -163,7 +163,7 @@ def spoil(draw: st.DrawFn, path: Path) -> None:
 
 
 def write_inputs() -> None:
-    """Valid files of every kind, but for those that commands write."""
+    """Write a valid file of every kind that commands read but do not write."""
     Path("prompts.txt").write_text("a cat\n\na dog\na café\n")
     lines = [json.dumps({"prompt": text, "id": 3}) for text in ("a cat", "a\ndog", "🐈")]
     Path("prompts.jsonl").write_text("\n".join(lines))

@@ -1,11 +1,11 @@
-"""How large the tensors are that some code makes."""
+"""Measures the largest tensor that a piece of code allocates."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class LargestTensor(TorchDispatchMode):
-    """Remembers the largest tensor that any operation made."""
+    """Records the size of the largest tensor that any operation returns."""
 
     numel = 0
 

@@ -1,4 +1,4 @@
-"""Processes forked from this one: all modules are loaded, so they start at once."""
+"""Processes forked from this one, which start fast because all modules are loaded already."""
 
 import math
 import os
@@ -19,10 +19,10 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
 def fork(act: Callable[[], object], log: Path) -> int:
-    """Call `act` in a new process; returns its id.
+    """Call `act` in a new process; returns the process id.
 
-    It exits as a script would: with the status of a `SystemExit`, with 0, or after any other
-    exception with a traceback and 1. Its output is appended to the file `log`.
+    It exits like a script: with the status of a `SystemExit`, with a traceback and 1 after another
+    exception, and with 0 otherwise. Its output is appended to the file `log`.
     """
     process = os.fork()
     if process == 0:
@@ -33,7 +33,7 @@ def fork(act: Callable[[], object], log: Path) -> int:
 def _act(act: Callable[[], object], log: Path) -> NoReturn:
     status: object = 1
     try:
-        torch.set_num_threads(1)  # threads do not survive a fork, and OpenMP would wait for them
+        torch.set_num_threads(1)  # OpenMP would wait for threads that do not survive a fork
         output = log.open("a", buffering=1, errors="backslashreplace")
         for handle in (1, 2):
             os.dup2(output.fileno(), handle)
@@ -50,7 +50,7 @@ def _act(act: Callable[[], object], log: Path) -> NoReturn:
 
 
 def wait(process: int, seconds: float = math.inf) -> int:
-    """The exit status of a process, negative for a signal; it is killed after so many seconds."""
+    """The exit status of a process, negative for a signal; kills it after `seconds`."""
     end = monotonic() + seconds
     while monotonic() < end:
         ended, status = os.waitpid(process, os.WNOHANG)
@@ -62,14 +62,14 @@ def wait(process: int, seconds: float = math.inf) -> int:
 
 
 def fork_team(act: Callable[[int], object], logs: Sequence[Path]) -> list[int]:
-    """Call `act(rank)` in several processes, with the environment that `torchrun` sets.
+    """Call `act(rank)` in several processes, in the environment of `torchrun`, and wait for all.
 
     Args:
-        act: what each process does.
-        logs: one for each process, see `fork`.
+        act: function that each process calls.
+        logs: a file for each process, see `fork`.
 
     Returns:
-        Their exit statuses, negative for a signal, when all have ended.
+        Their exit statuses, negative for a signal.
     """
     with socket() as any_port:
         any_port.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A run read back or disturbed, and a model where the hub would put it."""
+"""Reads and disturbs runs, and puts a model into the cache of the hub."""
 
 import shutil
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from vendi_guidance.storage.imagefolder import read_metadata
 
 
 class Run(NamedTuple):
-    """What `metadata.jsonl` says of each image, and the images."""
+    """The rows of `metadata.jsonl`, and the images."""
 
     rows: list[dict[str, Any]]
     images: list[Image.Image]
@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 
 def made(result: Result, folder: Path) -> Run:
-    """The run of a command that succeeded."""
+    """The run of a command; fails the test if the command failed."""
     assert result.exit_code == 0, result.output
     return read_run(folder)
 
@@ -45,7 +45,7 @@ def read_run(folder: Path) -> Run:
 
 
 def at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[Any], object]) -> None:
-    """Do something at the beginning of the pipeline's call of this number."""
+    """Call `act` when the pipeline is called for the `number`-th time, from 1."""
     calls = count(1)
     call_guided = VendiGuidedSDXLPipeline._call_guided
 
@@ -58,8 +58,8 @@ def at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[Any], object]
 
 
 def hold_images(patch: pytest.MonkeyPatch) -> None:
-    """Let images be saved only once the second batch is being made, and fail where a checkpoint is
-    written before the images that it counts."""
+    """Delay saving images until the second batch begins, and fail if a checkpoint is written before
+    the images that it counts."""
     begun = Event()
     at_call(patch, 2, lambda _: begun.set())
     save, add = run_folder.save_image, Checkpoints.add
@@ -77,7 +77,7 @@ def hold_images(patch: pytest.MonkeyPatch) -> None:
 
 
 def put_in_cache(hub: Path, folder: Path) -> Path:
-    """Lay a model out in the cache as `hf download me/mine` does."""
+    """Copy a model into the cache as `hf download me/mine` would store it; returns its folder."""
     commit = "0" * 40
     snapshot = hub / "models--me--mine" / "snapshots" / commit
     shutil.copytree(folder, snapshot)

@@ -1,4 +1,4 @@
-"""A demo of two concepts, to run the trainings on."""
+"""A small demo with two concepts, for testing the training scripts."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ ASSETS = SCRIPTS.parent / "assets"
 
 
 def small_demo(folder: Path) -> list[str]:
-    """The options of a training script for steps of two images, with a model card that counts
-    one prompt of each kind. `folder` takes the place of assets/."""
+    """Options of a training script for batches of two images, and a model card that scores one
+    prompt of each kind. `folder` replaces assets/."""
     shades = torch.arange(2 * 3 * 6, dtype=torch.uint8).view(2, 3, 6, 1, 1, 1) * 7
     images = Emoji(("ear", "nose"), shades.expand(2, 3, 6, 3, 64, 64).contiguous())
     save_sheets(images, folder / "demo-pictures")
@@ -31,7 +31,7 @@ def small_demo(folder: Path) -> list[str]:
 
 
 def interrupt(patch: pytest.MonkeyPatch, command: click.Command, *words: str) -> None:
-    """Run a training that is interrupted after its first checkpoint."""
+    """Run a training and interrupt it after its first checkpoint."""
     write = training.save
 
     def save(*args: object) -> None:

@@ -1,4 +1,4 @@
-"""Folders with tiny encoders of random weights, as their libraries save them."""
+"""Saves tiny encoders with random weights in the format of their libraries."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.helpers.tiny_folders import bert
 
 
 def save_dinov2(folder: Path) -> None:
-    """A DINOv2 whose images are resized to 32 and cropped to 28."""
+    """Save a DINOv2 that resizes images to 32 pixels and crops them to 28."""
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     Dinov2Model(Dinov2Config(image_size=28, patch_size=14, **shape)).save_pretrained(folder)
@@ -25,7 +25,7 @@ def save_dinov2(folder: Path) -> None:
 
 
 def save_open_clip(folder: Path, **preprocessing: object) -> None:
-    """A CLIP for images of 32 pixels, which may have preprocessing of its own."""
+    """Save a CLIP for images of 32 pixels, with optional preprocessing settings."""
     tower = {"layers": 1, "width": 16}
     config = {
         "embed_dim": 8,
@@ -39,7 +39,7 @@ def save_open_clip(folder: Path, **preprocessing: object) -> None:
 
 
 def save_bert(folder: Path) -> None:
-    """A text encoder of transformers, without any settings of sentence-transformers."""
+    """Save a text encoder of transformers, without settings of sentence-transformers."""
     torch.manual_seed(0)
     for part in bert().values():
         part.save_pretrained(folder)

@@ -1,7 +1,7 @@
 """Tiny pipelines that can be saved and loaded: random weights, with tokenizers, encoders and VAEs.
 
-The networks and schedulers are those of `tiny_pipelines`; the other parts are of the classes that
-the pipelines load in life, except that tokenizers know letters only.
+The networks and schedulers are those of `tiny_pipelines`. The other components have the classes of
+real pipelines, except that all tokenizers use single letters as tokens.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
 
 
 def save(name: str, folder: Path) -> None:
-    """Save the pipeline of this name, one of `FOLDERS`, to a folder."""
+    """Save a pipeline, named as in `FOLDERS`, to a folder."""
     torch.manual_seed(0)
     build, parts = FOLDERS[name]
     pipeline = build()
@@ -36,7 +36,7 @@ def save(name: str, folder: Path) -> None:
 
 
 def letters(**more: Any) -> PreTrainedTokenizerFast:
-    """A tokenizer of which each letter is a token."""
+    """A tokenizer with a token for each letter."""
     names = ["<pad>", "<s>", "</s>", "<unk>"] + [chr(code) for code in range(4, LETTERS)]
     model = models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>")
     tokenizer = Tokenizer(model)
@@ -66,7 +66,7 @@ def t5(number: str = "", width: int = WIDTH) -> dict[str, Any]:
 
 
 def decoder_only(kind: str, **more: Any) -> dict[str, Any]:
-    """A language model of transformers, and a tokenizer."""
+    """A decoder-only language model of transformers, and a tokenizer."""
     config = getattr(transformers, f"{kind}Config")(**SMALL, **more)
     encoder = getattr(transformers, f"{kind}Model")(config)
     template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -74,7 +74,7 @@ def decoder_only(kind: str, **more: Any) -> dict[str, Any]:
 
 
 def vae(channels: int = 4, **more: Any) -> dict[str, Any]:
-    """Makes images of 8 pixels for each latent."""
+    """A VAE with 8 pixels per latent."""
     return {"vae": unet.vae((4, 4, 4, 4), norm_num_groups=2, latent_channels=channels, **more)}
 
 
@@ -83,7 +83,7 @@ def flow_vae(channels: int = 4) -> dict[str, Any]:
 
 
 def sana_vae() -> dict[str, Any]:
-    """Makes images of 32 pixels for each latent."""
+    """A VAE with 32 pixels per latent."""
     blocks = ("ResBlock",) * 6
     model = diffusers.AutoencoderDC(
         latent_channels=4,
@@ -149,4 +149,4 @@ FOLDERS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "Qwen-Image": (dit.qwen_image, qwen_image),
     "Z-Image": (dit.z_image, lambda: {**flow_vae(), **decoder_only("Qwen3")}),
 }
-"""For each name in `tiny_pipelines`: the pipeline without parts that read or decode, and these."""
+"""Name in `tiny_pipelines` -> the pipeline without text encoders and VAE, and these components."""

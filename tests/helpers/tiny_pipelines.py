@@ -1,7 +1,7 @@
-"""Tiny pipelines of nearly every kind that diffusers has, and what to call each one with.
+"""Tiny versions of nearly all kinds of diffusers pipelines, and the arguments to call them with.
 
-Prompts are numbers: prompt n stands for random embeddings of its own, handed over directly. Some
-pipelines do not repeat such embeddings for several images of a prompt; they also take text.
+Prompts are numbers: prompt n stands for its own random embeddings, which are passed directly. Some
+pipelines do not repeat embeddings for several images of a prompt; these also accept text.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +16,13 @@ from torch import Tensor
 from tests.helpers import tiny_transformers as dit, tiny_unets as unet
 from tests.helpers.tiny_text import TOKENS, WIDTH
 
-NEGATIVE = 7  # the number of the prompt that says what is not wanted
-SQUARE = {"height": 64, "width": 64}  # eight times the latents' height and width
+NEGATIVE = 7  # number of the negative prompt
+SQUARE = {"height": 64, "width": 64}  # eight times that of the latents
 
 
 @contextmanager
 def evaluations(network: torch.nn.Module) -> Iterator[list[int]]:
-    """The rows of each evaluation of a network, as long as the block lasts."""
+    """Records the batch size of each evaluation of a network while the context lasts."""
     rows: list[int] = []
     leaf = next(it for it in network.modules() if not [*it.children()])
     hook = leaf.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
@@ -33,7 +33,7 @@ def evaluations(network: torch.nn.Module) -> Iterator[list[int]]:
 
 
 def with_scheduler(pipe: Any, kind: str, **options: Any) -> Any:
-    """The pipeline with a scheduler of another kind and the same configuration."""
+    """Replace a pipeline's scheduler by one of another kind with the same configuration."""
     scheduler = getattr(diffusers, f"{kind}Scheduler")
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **options)
     return pipe
@@ -41,21 +41,21 @@ def with_scheduler(pipe: Any, kind: str, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline, and what to call it with.
+    """A pipeline, and the arguments to call it with.
 
     Attributes:
         build: makes the pipeline.
-        takes: what tells a prompt, by argument: the shape for one prompt. Masks hold ones, fewer
-            for some prompts.
-        fixed: what every call gets besides.
+        takes: argument with embeddings -> shape for one prompt. Masks contain ones, fewer for some
+            prompts.
+        fixed: further arguments of every call.
         latent: shape of one latent, as the callback sees it.
-        guided, plain: what switches classifier-free guidance on, and what switches it off.
-        per_prompt: the argument for several images of a prompt, or None where it has no effect.
+        guided, plain: arguments that switch classifier-free guidance on and off.
+        per_prompt: the argument for several images per prompt, or None if it has no effect.
         repeats: whether embeddings are repeated for several images; if not, text must be given.
-        lists: whether embeddings are lists, a tensor for each prompt.
-        negative: whether negative prompts are taken; if not, the network has its guidance within.
-        always_negative: whether negative embeddings must be given without guidance too.
-        callback: whether the pipeline takes `callback_on_step_end`.
+        lists: whether embeddings are lists with a tensor for each prompt.
+        negative: whether negative prompts are accepted; if not, guidance is built into the network.
+        always_negative: whether negative embeddings are required even without guidance.
+        callback: whether the pipeline accepts `callback_on_step_end`.
     """
 
     build: Callable[[], Any]
@@ -79,7 +79,7 @@ class Case:
         return pipeline
 
     def embeddings(self, prompts: Sequence[int]) -> dict[str, Any]:
-        """By argument, the embeddings of these prompts."""
+        """The embeddings of these prompts, by argument."""
         rows = {name: [one(name, n, shape) for n in prompts] for name, shape in self.takes.items()}
         return rows if self.lists else {name: torch.stack(row) for name, row in rows.items()}
 
@@ -90,20 +90,21 @@ class Case:
     def arguments(
         self, prompts: Sequence[int], guided: bool = False, images: int = 1, text: bool = False
     ) -> dict[str, Any]:
-        """What to call the pipeline with for these prompts.
+        """The arguments to call the pipeline with for these prompts.
 
         Args:
-            guided: with classifier-free guidance.
-            images: how many of each prompt.
-            text: prompts in letters, not as embeddings.
+            prompts: numbers of the prompts.
+            guided: whether to use classifier-free guidance.
+            images: number of images per prompt.
+            text: whether to pass prompts as text instead of embeddings.
         """
-        told = self._text if text else self.embeddings
-        given = told(prompts)
+        encode = self._text if text else self.embeddings
+        conditions = encode(prompts)
         if (guided and self.negative) or self.always_negative:
-            unwanted = told([NEGATIVE] * len(prompts))
-            given |= {f"negative_{name}": value for name, value in unwanted.items()}
+            negative = encode([NEGATIVE] * len(prompts))
+            conditions |= {f"negative_{name}": value for name, value in negative.items()}
         return {
-            **given,
+            **conditions,
             **self.fixed,
             **(self.guided if guided else self.plain),
             **({self.per_prompt: images} if self.per_prompt else {}),
@@ -115,7 +116,7 @@ class Case:
 
 
 def one(name: str, prompt: int, shape: tuple[int, ...]) -> Tensor:
-    """What one prompt is told by, in one argument."""
+    """The embedding or mask of one prompt, for one argument."""
     if "mask" in name:
         return torch.arange(shape[0]) < shape[0] - prompt % 3
     return torch.randn(shape, generator=torch.Generator().manual_seed(100 * len(name) + prompt))
@@ -135,7 +136,7 @@ VIDEOS = "num_videos_per_prompt"
 UNBINNED = {**SQUARE, "use_resolution_binning": False, "negative_prompt": None}
 TRUE_CFG = {"guided": {"true_cfg_scale": 3.0}, "plain": {"true_cfg_scale": 1.0}}
 
-PACKED = (16, 16)  # the shape of latents as tokens
+PACKED = (16, 16)  # shape of latents as tokens
 
 CASES: dict[str, Case] = {
     "SD 1.5": Case(unet.stable_diffusion, WORDS),

@@ -1,4 +1,4 @@
-"""A tokenizer and a text encoder that need no files, for pipelines that must be given text."""
+"""A tokenizer and a text encoder that need no files, for pipelines that require text."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ TOKENS = 5  # in a prompt, with padding
 
 
 class Letters:
-    """A tokenizer: each of the last letters is a token, and 0 pads."""
+    """A tokenizer with a token for each of the last `TOKENS` letters; 0 is padding."""
 
     model_max_length = TOKENS
     pad_token_id = 0
@@ -42,12 +42,12 @@ class Letters:
 
 
 class LettersEncoder(torch.nn.Module):
-    """A text encoder with a random embedding for each letter; pooled, that of the first letter.
+    """A text encoder with a random embedding for each letter; that of the first letter is pooled.
 
     Args:
-        width: of the embeddings.
-        pooled: the first of its outputs is the pooled embedding, as in CLIP with projection.
-        tokens_first: its hidden states have shape (tokens, prompts, width), as in ChatGLM.
+        width: width of the embeddings.
+        pooled: whether the first output is the pooled embedding, as in CLIP with projection.
+        tokens_first: whether hidden states are (tokens, prompts, width), as in ChatGLM.
     """
 
     def __init__(self, width: int = WIDTH, pooled: bool = False, tokens_first: bool = False):

@@ -1,4 +1,4 @@
-"""Tiny pipelines around a transformer, random weights, from PixArt to video."""
+"""Tiny transformer pipelines with random weights, for images and videos."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,9 +20,9 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(["caption_channels", "caption_projection_dim", "text_embed_dim"], WIDTH),
     **dict.fromkeys(["cap_feat_dim", "text_dim", "context_in_dim", "text_hidden_dim"], WIDTH),
 }
-"""Arguments of networks, by name: each gets those of them that it takes."""
+"""Arguments of networks; each network gets those that it accepts."""
 
-PACKED: dict[str, Any] = {"in_channels": 16, "out_channels": 16}  # 2 x 2 latents a token
+PACKED: dict[str, Any] = {"in_channels": 16, "out_channels": 16}  # 2 x 2 latents per token
 LUMINA = {"hidden_size": 24, "num_attention_heads": 3, "num_kv_heads": 1, "multiple_of": 8}
 FLUX2 = PACKED | {"timestep_guidance_channels": 8, "axes_dims_rope": (2, 2, 2, 2)}
 LAYERS = 2  # of text encoders whose hidden states are read
@@ -30,19 +30,19 @@ NO_TEXT: dict[str, Any] = {"vae": None, "tokenizer": None, "text_encoder": None}
 
 
 def network(name: str, **config: Any) -> Any:
-    """The network of diffusers with this name, small but for this configuration."""
+    """A small diffusers network, with changes to its configuration."""
     kind = getattr(diffusers, name)
     taken = signature(kind.__init__).parameters
     return kind(**{key: value for key, value in SMALL.items() if key in taken} | config)
 
 
 def text() -> dict[str, Any]:
-    """A tokenizer and a text encoder, and no VAE."""
+    """A tokenizer and a text encoder, without a VAE."""
     return {"vae": None, "tokenizer": Letters(), "text_encoder": LettersEncoder()}
 
 
 def flow(pipeline: str, transformer: Any, parts: dict[str, Any] = NO_TEXT) -> Any:
-    """The pipeline of diffusers with this name, with the scheduler of flow models."""
+    """A diffusers pipeline with the scheduler of flow models."""
     kind = getattr(diffusers, f"{pipeline}Pipeline")
     return kind(transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), **parts)
 
@@ -50,7 +50,7 @@ def flow(pipeline: str, transformer: Any, parts: dict[str, Any] = NO_TEXT) -> An
 def of(
     pipeline: str, transformer: str, parts: Callable[[], Any] = lambda: NO_TEXT, **config: Any
 ) -> Callable[[], Any]:
-    """Makes that pipeline with the network of this name."""
+    """A function that makes a flow pipeline with a small network."""
     return lambda: flow(pipeline, network(transformer, **config), parts())
 
 
@@ -107,7 +107,7 @@ def cogvideox() -> Any:
 
 
 def flux2_klein() -> Any:
-    """Its VAE, which it asks even for latents, halves height and width."""
+    """With a VAE that halves height and width: the pipeline needs one even for latent output."""
     vae = diffusers.AutoencoderKLFlux2(
         latent_channels=4,
         block_out_channels=(8, 8),
@@ -123,7 +123,7 @@ def flux2_klein() -> Any:
 
 
 class Processor:
-    """As much of a multimodal processor as Qwen-Image 2.1 needs to be made."""
+    """The parts of a multimodal processor that the constructor of Qwen-Image 2.1 needs."""
 
     class tokenizer(Letters):  # noqa: N801
         @staticmethod

@@ -1,4 +1,4 @@
-"""Tiny pipelines around a UNet, random weights: Stable Diffusion 1.5 and XL, and their kin."""
+"""Tiny UNet pipelines with random weights: Stable Diffusion 1.5, XL and their variants."""
 
 from functools import partial
 from typing import Any
@@ -107,7 +107,7 @@ def unet(**more: Any) -> UNet2DConditionModel:
 
 
 def vae(blocks: tuple[int, ...] = (8, 8), norm_num_groups: int = 4, **more: Any) -> AutoencoderKL:
-    """Of two blocks, it halves height and width."""
+    """A VAE; two blocks halve height and width."""
     return AutoencoderKL(
         block_out_channels=blocks,
         down_block_types=("DownEncoderBlock2D",) * len(blocks),
@@ -125,6 +125,6 @@ def scheduler() -> DDIMScheduler:
 
 
 def without_text(encoders: int) -> dict[str, Any]:
-    """No tokenizers and text encoders, of which the pipeline has 1 or 2; and a scheduler."""
+    """A scheduler, and None for the tokenizers and text encoders, of which there are 1 or 2."""
     names = ["tokenizer", "text_encoder"] + ["tokenizer_2", "text_encoder_2"] * (encoders - 1)
     return dict.fromkeys(names) | {"scheduler": scheduler()}
