@@ -111,7 +111,7 @@ def test_hostile_inputs_do_no_harm(address, canary):
     assert [path for path in outside if not path.startswith(("/dev/", "/proc/"))] == []
 
 
-NOT_OURS = "This is not what the page sends: load it anew"
+NOT_OURS = "The page does not send such values: reload it"
 WRONG = [
     ("Value 1.5 is greater than maximum value 1.", "generate", usual(dial=1.5)),
     (f"Value {10**400} is greater than maximum value 16.", "generate", usual(images=10**400)),

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from tests.helpers.app_at_hand import app_process, served, usual, visitors
 from tests.helpers.runs import read_run
-from vendi_guidance.app.server import LOCK, PREFIX, remove_abandoned, workspace
+from vendi_guidance.app.server import LOCK, PREFIX, check_address, remove_abandoned, workspace
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing is killed there")
 
@@ -45,10 +45,17 @@ def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loa
         sent = {"path": stored, "meta": {"_type": "gradio.FileData"}}
         assert "4 images are remembered" in str(visitor.call("load", sent)["output"])
         assert visitor.call("generate", *usual())["success"]
-        taken = {"port": httpx.URL(address).port}
-        second_server = served(tiny_sdxl_folder, tiny_probe_folder, **taken)
-        with pytest.raises(OSError, match=f"--port {taken['port']}: the port"), second_server:
+        port = httpx.URL(address).port
+        second_server = served(tiny_sdxl_folder, tiny_probe_folder, port=port)
+        with pytest.raises(OSError, match=f"--port {port} cannot be used: "), second_server:
             pass
+
+
+@pytest.mark.parametrize("host", ["bad..name", "192.0.2.1"])
+def test_a_host_that_cannot_be_used_is_named_at_once(host):
+    with pytest.raises(OSError, match=f"--host {host} cannot be used: "):
+        check_address(host, None)
+    check_address("127.0.0.1", None)
 
 
 def test_folders_of_killed_servers_go_and_others_stay(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Generating for sessions, on a tiny model."""
 
+import re
 from zipfile import ZipFile
 
 import pytest
@@ -8,7 +9,7 @@ from click.testing import CliRunner
 
 from tests.helpers.app_at_hand import request_of, scorer_of, studio_of
 from tests.helpers.runs import read_run
-from vendi_guidance.app.actions import memory_text
+from vendi_guidance.app.actions import memory_text, read_window
 from vendi_guidance.app.scoring import table_of
 from vendi_guidance.app.session import COPIES, Session
 from vendi_guidance.commands.generate import main as generate
@@ -156,8 +157,8 @@ def test_an_image_must_be_selected_and_there(studio, session):
 
 
 def test_what_a_model_cannot_read_of_a_prompt_is_known(studio):
-    assert studio.unread("x" * 30 + "dog") == (30, "dog")  # 32 tokens, with those of its ends
-    assert studio.unread("x" * 30) == (30, "")
+    assert studio.truncated("x" * 30 + "dog") == (30, "dog")  # 32 tokens, with those of its ends
+    assert studio.truncated("x" * 30) == (30, "")
 
 
 def test_scores_and_report_of_a_generation(studio, session, tiny_probe_folder, tmp_path):
@@ -176,6 +177,20 @@ def test_scores_and_report_of_a_generation(studio, session, tiny_probe_folder, t
         assert [image.tobytes() for image in run.images] == pixels(arm)
     page = (tmp_path / "taken" / "report" / "report.html").read_text()
     assert "&lt;b&gt;x&lt;/b&gt;" in page and "<b>x" not in page
+
+
+def test_a_memory_of_another_text_encoder_is_refused_at_load_as_it_is_when_generating(
+    studio, session, tmp_path
+):
+    finish(studio, session, request_of("cat"))
+    window = SlidingWindow(2)
+    window.append(torch.randn(1, *session.window.latent_shape), torch.randn(1, 5))
+    window.save(tmp_path / "memory.safetensors")
+    session.remember(window)
+    with pytest.raises(ValueError, match="width 5, got 16: clear it") as caught:
+        finish(studio, session, request_of("cat"))
+    with pytest.raises(ValueError, match=re.escape(f"Not loaded: {caught.value}.")):
+        read_window(str(tmp_path / "memory.safetensors"), studio)
 
 
 def test_a_memory_of_images_of_another_shape_is_no_obstacle(studio, session):

@@ -1,1 +1,1 @@
-"""The page in the browser: one model, a session for each visitor."""
+"""The web app: one model, and a session for each visitor."""

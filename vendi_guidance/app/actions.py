@@ -1,7 +1,7 @@
-"""What the controls of the page do: from the values of its fields to what it shows.
+"""Event handlers of the page: from the values of its fields to what it shows.
 
-Nothing that a browser sends is trusted: values are checked, texts are escaped, files come from
-Gradio's own uploads, and errors say what to do without saying where things lie.
+Nothing that a browser sends is trusted: values are checked, texts are escaped, files come only from
+Gradio's uploads, and error messages contain no paths.
 """
 
 import logging
@@ -26,7 +26,7 @@ MOST_IN_A_ROW = 8
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors as a sentence for the visitor; those that are not about what was asked are logged."""
+    """Show errors to the visitor as a sentence; unexpected ones are logged, and not shown."""
     try:
         yield
     except ValueError as error:
@@ -35,23 +35,23 @@ def plain_errors() -> Iterator[None]:
         raise
     except Exception as error:
         logger.exception("an action of the page failed")
-        text = "Something went wrong on the server, whose terminal says what."
+        text = "Something went wrong on the server. See its terminal for the error."
         raise gr.Error(text, title="Not done", print_exception=False) from error
 
 
 class Actions:
-    """The actions of a page."""
+    """The event handlers of a page, which return updates of its components."""
 
     def __init__(self, studio: Studio, scorer: Scorer, sessions: Sessions) -> None:
         self._studio, self._scorer, self._sessions = studio, scorer, sessions
 
     def open(self, request: gr.Request) -> str:
-        """What the page says of the memory at first."""
+        """Describe the memory when the page is opened."""
         with plain_errors():
             return memory_text(self._session(request))
 
     def begin(self, request: gr.Request) -> tuple[Any, Any]:
-        """Before a generation, which may have to wait: let Stop be pressed."""
+        """Disable Generate and enable Stop, before a generation that may have to wait."""
         with plain_errors():
             session = self._session(request)
             if not session.is_busy:
@@ -59,16 +59,16 @@ class Actions:
         return gr.update(interactive=False), gr.update(interactive=True)
 
     def end(self) -> tuple[Any, Any]:
-        """After a generation that was finished or stopped."""
+        """Enable Generate and disable Stop, after a generation."""
         return gr.update(interactive=True), gr.update(interactive=False)
 
     def fail(self) -> tuple[Any, Any, Any]:
-        """After a generation that was refused or failed."""
+        """After a generation that failed, enable Generate and say what to do."""
         text = "That did not work. Correct what the message names, and generate again."
         return *self.end(), status_text(text)
 
     def stop(self, request: gr.Request) -> None:
-        """End the generation after the current denoising step."""
+        """Stop the generation after the current denoising step."""
         with plain_errors():
             self._session(request).stop.set()
 
@@ -84,25 +84,25 @@ class Actions:
         request: gr.Request,
         progress: Any = gr.Progress(),  # noqa: B008
     ) -> Iterator[tuple[Any, ...]]:
-        """Both kinds of images as they are made, what they show, the scores and the memory."""
+        """Generate images; yields galleries, descriptions, scores and memory as they change."""
         with plain_errors():
             session = self._session(request)
             numbers = images, strength, seed, steps, guidance_scale, batch_size
-            asked = Request(read_prompts(prompts), *numbers)
+            requested = Request(read_prompts(prompts), *numbers)
             if guidance_scale is None and self._studio.options.guidance_scale is not None:
                 raise ValueError(MISSING)
-            empty, about = gr.Gallery([], visible=False), request_text(asked, self._studio)
+            empty, about = gr.Gallery([], visible=False), request_text(requested, self._studio)
             yield empty, empty, about, status_text("Generating."), "", memory_text(session)
             unchanged = (gr.skip(),) * 3
-            text, scores = "Stopped: no image is finished.", ""
+            text, scores = "Stopped before any image was finished.", ""
             generation = None
-            for generation in self._studio.generate(session, asked, progress):
-                shown = galleries(generation, self._studio.name)
-                yield *shown, *unchanged, memory_text(session)
+            for generation in self._studio.generate(session, requested, progress):
+                images = galleries(generation, self._studio.name)
+                yield *images, *unchanged, memory_text(session)
             if generation is not None:
-                is_whole = all(arm.done == asked.total for arm in generation.arms.values())
-                text = "Generated." if is_whole else "Stopped: what is finished stays."
-                text += " Select an image to say what others should be like."
+                is_complete = all(arm.done == requested.total for arm in generation.arms.values())
+                text = "Generated." if is_complete else "Stopped: finished images are kept."
+                text += " Select an image to ask for more or fewer like it."
                 scores = self._score(session, generation)
             yield *unchanged, status_text(text), scores, memory_text(session)
 
@@ -127,7 +127,7 @@ class Actions:
             return status_text(session.forget()), memory_text(session)
 
     def save(self, request: gr.Request) -> str:
-        """The file with the memory."""
+        """Write the memory to a file; returns its path."""
         with self._alone(request) as session:
             if not len(session.window):
                 raise ValueError("Nothing is remembered yet: generate some images first.")
@@ -137,19 +137,19 @@ class Actions:
 
     def load(self, uploaded: str | None, request: gr.Request) -> tuple[str, str]:
         with self._alone(request) as session:
-            session.remember(read_window(uploaded))
-            text = "Memory loaded: what is generated now differs from it."
+            session.remember(read_window(uploaded, self._studio))
+            text = "Memory loaded: new images will differ from those in it."
             return status_text(text), memory_text(session)
 
     def pack(self, request: gr.Request) -> str:
-        """The file with the images and their report."""
+        """Write the images and their report to a zip file; returns its path."""
         with self._alone(request) as session:
             if session.generation is None:
                 raise ValueError("There are no images yet: generate some first.")
             return str(session.generation.pack())
 
     def close(self, request: gr.Request) -> None:
-        """The page is gone."""
+        """End the session when the page is closed."""
         if request.session_hash:
             self._sessions.end(request.session_hash)
 
@@ -160,7 +160,7 @@ class Actions:
 
     @contextmanager
     def _alone(self, request: gr.Request) -> Iterator[Session]:
-        """The visitor's session, which nothing else changes meanwhile."""
+        """The visitor's session, locked against other changes."""
         with plain_errors():
             session = self._session(request)
             with session.alone():
@@ -168,29 +168,32 @@ class Actions:
 
     def _score(self, session: Session, generation: Generation) -> str:
         if not all(arm.done > 1 for arm in generation.arms.values()):
-            return Markup("<p>Two images of each kind are the fewest that have scores.</p>")
+            return Markup("<p>Scores need at least two images of each kind.</p>")
         with session.alone():
             generation.comparison = self._scorer.compare(generation)
         return table_of(generation.comparison)
 
 
-def read_window(uploaded: str | None) -> SlidingWindow:
+def read_window(uploaded: str | None, studio: Studio) -> SlidingWindow:
     """The memory in an uploaded file.
 
     Raises:
-        ValueError: it is none, or too large; the message does not say where it lies.
+        ValueError: the file is damaged, too large or of another text encoder. The message does not
+            contain its path.
     """
     if uploaded is None:
-        raise ValueError("Choose a file that Save wrote.")
+        raise ValueError("Choose a file written by Save.")
     try:
-        return SlidingWindow.load(Path(uploaded), largest=WINDOW)
+        window = SlidingWindow.load(Path(uploaded), largest=WINDOW)
+        studio.check_memory(window)
+        return window
     except (ValueError, OSError) as error:
         text = str(error).replace(str(uploaded), "the file")
         raise ValueError(f"Not loaded: {text}.") from None
 
 
 def galleries(generation: Generation, model: str) -> list[Any]:
-    """The finished images of both kinds with their descriptions, a prompt in each row."""
+    """Galleries of the finished images of both arms, one row for each prompt."""
     request, first = generation.request, generation.request.seed
     columns = min(request.images, MOST_IN_A_ROW)
     return [
@@ -207,7 +210,7 @@ def galleries(generation: Generation, model: str) -> list[Any]:
 
 
 def request_text(request: Request, studio: Studio) -> Markup:
-    """The model, and for each prompt its seeds and what is not done as it was written."""
+    """The model, and for each prompt its seeds and any part of it that is ignored."""
     rows = []
     for place, (prompt, times) in enumerate(request.prompts.items()):
         first = request.seed + place * request.images
@@ -215,11 +218,11 @@ def request_text(request: Request, studio: Studio) -> Markup:
         text = f"“{prompt}”, " + (f"seed {first}" if first == last else f"seeds {first} to {last}")
         if times > 1:
             text += "; given more than once, generated once"
-        room, rest = studio.unread(prompt)
+        limit, rest = studio.truncated(prompt)
         if rest:
-            text += f"; the model reads {room} tokens and ignores the end: “{rest}”"
+            text += f"; the model reads {limit} tokens and ignores the end: “{rest}”"
         rows.append(Markup("<li>{}.</li>").format(text))
-    text = f"By {studio.name}, the dial at {request.strength:g}. In this order:"
+    text = f"By {studio.name}, with the dial at {request.strength:g}. In this order:"
     return Markup("<p>{}</p><ol>{}</ol>").format(text, Markup("").join(rows))
 
 
@@ -228,7 +231,7 @@ def status_text(text: str) -> Markup:
 
 
 def memory_text(session: Session) -> Markup:
-    """What is remembered."""
+    """The number of remembered and marked images."""
     count, size = len(session.window), session.window.size
     images = "1 image is" if count == 1 else f"{count or 'No'} images are"
     text = f"{images} remembered, of {size} at most."

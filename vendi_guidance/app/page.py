@@ -1,4 +1,4 @@
-"""The page: its parts and what they do."""
+"""The layout of the page, and the events of its components."""
 
 import logging
 from pathlib import Path
@@ -14,7 +14,7 @@ from vendi_guidance.runs.options import RunOptions
 logger = logging.getLogger(__name__)
 
 STYLE = Path(__file__).with_name("style.css")
-IMAGES = 8  # of a prompt, unless the visitor says otherwise
+IMAGES = 8  # per prompt, by default
 LARGEST_SEED = 2**31 - 1
 MOST_STEPS = 100
 LARGEST_SCALE = 30
@@ -22,7 +22,7 @@ LARGEST_SCALE = 30
 INTRO = """# Vendi Guidance
 
 The same prompts and seeds, generated **without** guidance and **with** it. Guidance remembers
-what it has generated, and makes each new image of a prompt differ from that."""
+the images that it generated, and makes each new image of a prompt differ from them."""
 
 GALLERY: dict[str, Any] = {
     "columns": IMAGES,
@@ -35,7 +35,8 @@ GALLERY: dict[str, Any] = {
     "elem_classes": "images",
 }
 AT_ONCE: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
-"""Waits for no other visitor. Gradio shows refusals only of what goes through its queue."""
+"""For events that wait for no other visitor. They still use Gradio's queue, because it shows only
+errors of queued events."""
 
 STOPPING = """() => '<p role="status">Stopping.</p>'"""
 RANDOM_SEED = f"() => Math.floor(Math.random() * {LARGEST_SEED})"
@@ -50,20 +51,20 @@ KEYS_AND_WARNING = """() => {
     if (is_busy || document.querySelector(".images .thumbnail-item")) event.preventDefault();
   });
 }"""
-"""Ctrl+Enter generates; a reload, which ends the session, asks first if there are images."""
+"""Ctrl+Enter generates. A reload ends the session, so the browser asks first if images would go."""
 
 CACHE = (600, 86_400)
-"""Every so many seconds, files that were shown are deleted once they are so old."""
+"""Seconds between clean-ups of displayed files, and the age at which these are deleted."""
 
 
 def theme() -> gr.themes.Base:
-    """Fonts of the visitor's own system: nothing is fetched from elsewhere."""
+    """A theme with system fonts, so that the page loads nothing from other servers."""
     return gr.themes.Default(
         primary_hue="blue",
         font=["system-ui", "sans-serif"],
         font_mono=["ui-monospace", "monospace"],
     ).set(
-        # the theme's own contrasts are too low to read
+        # the default contrasts are too low to read
         block_info_text_color="*neutral_600",
         block_info_text_color_dark="*neutral_300",
         button_primary_background_fill="*primary_600",
@@ -74,8 +75,8 @@ def theme() -> gr.themes.Base:
 
 
 class Page(gr.Blocks):
-    """Refuses in a sentence what Gradio itself cannot read of a call, such as too few values, and
-    leaves no traceback of it in the terminal."""
+    """Answers calls that Gradio cannot process, such as those with too few values, with a sentence,
+    and prints no traceback to the terminal."""
 
     async def process_api(self, *args: Any, **named: Any) -> dict[str, Any]:
         try:
@@ -84,18 +85,19 @@ class Page(gr.Blocks):
             error.print_exception = False
             raise
         except Exception as error:
-            logger.warning("a call was refused: %s", type(error).__name__)
-            logger.debug("why it was refused", exc_info=True)
-            text = "This is not what the page sends: load it anew, or see its API for the types."
+            logger.warning("an invalid call was rejected: %s", type(error).__name__)
+            logger.debug("the error of the invalid call", exc_info=True)
+            text = "The page does not send such values: reload it, or see its API for their types."
             raise gr.Error(text, title="Not done", print_exception=False) from None
 
 
 def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
-    """The page for a model.
+    """Build the page for a model.
 
     Args:
+        actions: the event handlers.
         options: the model's defaults.
-        examples: the prompts at first.
+        examples: initial prompts.
     """
     with Page(title="Vendi Guidance", analytics_enabled=False, delete_cache=CACHE) as page:
         gr.Markdown(INTRO)
@@ -107,11 +109,11 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
         progress = gr.HTML(elem_id="progress")
         about = gr.HTML(elem_id="about")
         with gr.Row():
-            shown = []
+            galleries = []
             for name in ("Without", "With"):
                 with gr.Column(min_width=300):
                     label, key = f"{name} guidance", name.lower()
-                    shown.append(gr.Gallery(label=label, elem_id=key, **GALLERY))
+                    galleries.append(gr.Gallery(label=label, elem_id=key, **GALLERY))
         with gr.Row():
             more = gr.Button("More like this", elem_id="more")
             less = gr.Button("Not like this", elem_id="less")
@@ -120,7 +122,7 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
 
         page.load(actions.open, None, memory, **AT_ONCE)
         page.load(None, js=KEYS_AND_WARNING)
-        outputs = [*shown, about, status, scores, memory]
+        outputs = [*galleries, about, status, scores, memory]
         generation = generate.click(actions.begin, None, [generate, stop], **AT_ONCE).success(
             actions.generate, inputs, outputs, show_progress_on=progress
         )
@@ -128,9 +130,10 @@ def build(actions: Actions, options: RunOptions, examples: str) -> gr.Blocks:
         generation.failure(actions.fail, None, [generate, stop, status], **AT_ONCE)
         stop.click(None, None, status, js=STOPPING)
         stop.click(actions.stop, **AT_ONCE)
-        for one, choose in zip(shown, (actions.choose_without, actions.choose_with), strict=True):
-            # the next image can be selected before the server has answered about this one
-            one.select(choose, None, status, trigger_mode="multiple", **AT_ONCE)
+        choices = actions.choose_without, actions.choose_with
+        for gallery, choose in zip(galleries, choices, strict=True):
+            # "multiple": another image can be selected before the server has answered
+            gallery.select(choose, None, status, trigger_mode="multiple", **AT_ONCE)
         more.click(actions.more_like_it, None, [status, memory], **AT_ONCE)
         less.click(actions.not_like_it, None, [status, memory], **AT_ONCE)
         page.unload(actions.close)
@@ -143,8 +146,8 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
         with gr.Column(scale=3, min_width=300):
             prompts = gr.Textbox(
                 examples,
-                label="Prompts, one a line",
-                info=f"At most {MOST_PROMPTS}, of {LONGEST_PROMPT} characters. "
+                label="Prompts, one per line",
+                info=f"At most {MOST_PROMPTS}, each of up to {LONGEST_PROMPT} characters. "
                 "Ctrl+Enter generates.",
                 lines=7,
                 max_lines=10,
@@ -157,7 +160,7 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
                 STRENGTH,
                 step=0.05,
                 label="The dial",
-                info="0 is the model as it is, 1 the most variety.",
+                info="0 is the model without guidance, 1 gives the most variety.",
                 elem_id="dial",
             )
             with gr.Row():
@@ -166,12 +169,12 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
             random = gr.Button("Random seed", size="sm", elem_id="random")
             random.click(None, None, seed, js=RANDOM_SEED)
     scale = options.guidance_scale
-    of_scale = limits(scale, 0, LARGEST_SCALE)
+    about = {"visible": scale is not None, **limits(scale, 0, LARGEST_SCALE)}
     with gr.Accordion("Expert settings", open=False, elem_id="expert"), gr.Row():
         expert = [
             whole(options.steps, 1, MOST_STEPS, label="Steps"),
-            gr.Number(scale, label="Guidance scale (CFG)", visible=scale is not None, **of_scale),
-            whole(options.batch_size, 1, MOST_IMAGES, label="Images at a time"),
+            gr.Number(scale, label="Guidance scale (CFG)", **about),
+            whole(options.batch_size, 1, MOST_IMAGES, label="Batch size"),
         ]
     return [prompts, images, strength, seed, *expert]
 
@@ -182,14 +185,14 @@ def whole(value: int | None, least: int, most: int, **about: Any) -> gr.Number:
 
 
 def limits(value: float | None, least: int, most: int) -> dict[str, Any]:
-    """Of a field, in which the value that the command line chose is always allowed."""
-    known: list[Any] = [number for number in (least, value, most) if number is not None]
-    least, most = min(known), max(known)
+    """The range of a field, widened to include the value chosen on the command line."""
+    numbers: list[Any] = [number for number in (least, value, most) if number is not None]
+    least, most = min(numbers), max(numbers)
     return {"minimum": least, "maximum": most, "info": f"{least} to {most}"}
 
 
 def memory_and_downloads(actions: Actions, status: gr.HTML) -> gr.HTML:
-    """The lower part of the page; returns what says how much is remembered."""
+    """The lower part of the page; returns the component that describes the memory."""
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             gr.Markdown("## Memory")
@@ -201,8 +204,8 @@ def memory_and_downloads(actions: Actions, status: gr.HTML) -> gr.HTML:
                     "Load", file_types=[".safetensors"], elem_id="load", min_width=80
                 )
         with gr.Column(scale=2, min_width=300):
-            gr.Markdown("## Take away")
-            text = "<p>One zip file: an imagefolder of each kind, and the report.</p>"
+            gr.Markdown("## Download")
+            text = "<p>A zip file: two imagefolders, without and with guidance, and a report.</p>"
             gr.HTML(text, elem_id="take")
             get = gr.Button("Download images and report", elem_id="get")
     forget.click(actions.forget, None, [status, memory], **AT_ONCE)

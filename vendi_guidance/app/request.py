@@ -1,4 +1,4 @@
-"""What a visitor asks for. Gradio checks numbers against the ranges of their fields."""
+"""A visitor's request. Gradio checks that numbers lie in the ranges of their fields."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from vendi_guidance.storage.prompt_files import fault_of
 
 MOST_PROMPTS = 8
-MOST_IMAGES = 16
-"""Of one prompt."""
-
+MOST_IMAGES = 16  # for each prompt
 LONGEST_PROMPT = 500
 MISSING = "A number is missing: fill in every field."
 
@@ -18,13 +16,13 @@ class Request:
     """Images to generate.
 
     Attributes:
-        prompts: how often each is given, in order; each is generated once.
-        images: of each prompt.
-        strength: the dial.
-        seed: of the first image.
-        steps: of denoising.
-        guidance_scale: of classifier-free guidance; None where the model has none.
-        batch_size: images made at a time.
+        prompts: how often each prompt is given, in order; each is generated once.
+        images: number of images for each prompt.
+        strength: strength of guidance, the dial.
+        seed: seed of the first image.
+        steps: number of denoising steps.
+        guidance_scale: scale of classifier-free guidance; None if the model has none.
+        batch_size: number of images generated at a time.
 
     Raises:
         ValueError: a number is missing.
@@ -44,23 +42,23 @@ class Request:
 
     @property
     def total(self) -> int:
-        """Images in all, of one kind: without guidance, or with it."""
+        """Number of images in each arm."""
         return len(self.prompts) * self.images
 
     def prompt(self, number: int) -> str:
-        """That of an image."""
+        """The prompt of an image."""
         return list(self.prompts)[number // self.images]
 
 
 def read_prompts(text: str | None) -> Counter[str]:
-    """The prompts in a text, one a line, in order, and how often each is given.
+    """The prompts in a text, one per line, in order, and how often each is given.
 
     Raises:
-        ValueError: there is none, or they are too many or too long.
+        ValueError: there are no prompts, too many, or one that is too long or invalid.
     """
     prompts = Counter(filter(None, map(str.strip, (text or "").splitlines())))
     if not prompts:
-        raise ValueError("Write a prompt first, one a line.")
+        raise ValueError("Write a prompt first, one per line.")
     if len(prompts) > MOST_PROMPTS:
         raise ValueError(f"At most {MOST_PROMPTS} prompts at a time, got {len(prompts)}.")
     for number, prompt in enumerate(prompts, 1):

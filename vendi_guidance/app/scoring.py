@@ -1,4 +1,4 @@
-"""What the images of a generation are scored by, and the table of scores."""
+"""Scores of a generation, and their table on the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ SHOWN = {
     "looks_per_prompt": "looks: how many different correct ones a prompt has",
     "fidelity": "named kept: the share of images that show all that their prompt names",
 }
-"""The scores on the page, and what they are."""
+"""The scores on the page, each with its title and meaning."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Scorer:
 
     Attributes:
         images, prompts: the embedders.
-        of_known: says what images show, and embeds them, for the prompts that it knows.
+        of_known: labels and embeds images in place of `images`, for prompts that it knows.
     """
 
     images: ImageEmbedder
@@ -43,7 +43,7 @@ class Scorer:
     of_known: tuple[ProbeLabeler, ImageEmbedder] | None = None
 
     def compare(self, generation: Generation) -> Comparison:
-        """Of the two kinds of images.
+        """Compare the two arms.
 
         Raises:
             ValueError: there are too few images for any score.
@@ -54,8 +54,8 @@ class Scorer:
         embedding, judges = Embedding(images, self.prompts), Judges(labels=labeler)
         reports = []
         for name, arm in generation.arms.items():
-            about = name + (f" {generation.request.strength:g}" if name == "with" else "")
-            report = evaluate(arm.folder, name=about, embedding=embedding, judges=judges)
+            title = f"with {generation.request.strength:g}" if name == "with" else name
+            report = evaluate(arm.folder, name=title, embedding=embedding, judges=judges)
             embedding = embedding.with_kernels_of(report.inputs)
             reports.append(report)
         return compare(*reports)
@@ -64,16 +64,17 @@ class Scorer:
 def open_scorer(
     images: str | None, prompts: str | None, probe: Path | None, model: Model, device: str
 ) -> Scorer:
-    """The embedders of these names, else what is at hand without a download.
+    """Open embedders by name, or defaults that need no download.
 
     Args:
-        images, prompts: names as of `evaluate`. None is pixels; and the second text encoder of an
-            SDXL, for other models one that only tells whether two prompts are the same.
-        probe: a folder with a classifier of what images show, or None.
-        model: the one that generates.
+        images, prompts: names of embedders, as for `evaluate`. By default, images are compared by
+            pixels, and prompts by the second text encoder of an SDXL, or only by whether they are
+            the same for other models.
+        probe: folder of a classifier that labels images, or None.
+        model: the model that generates.
 
     Raises:
-        ValueError, OSError, ImportError: one of them cannot be opened.
+        ValueError, OSError, ImportError: an embedder or the probe cannot be opened.
     """
     if prompts is None and model.pipeline.stock is StableDiffusionXLPipeline:
         prompts = f"sdxl:{model.folder}"
@@ -85,22 +86,22 @@ def open_scorer(
     return Scorer(of_images, of_prompts, (ProbeLabeler(load_probe(probe)), of_known))
 
 
-def _one_for_each(prompts: Sequence[str]) -> Tensor:
-    """(n, m) for n prompts of which m are distinct."""
+def _one_hot(prompts: Sequence[str]) -> Tensor:
+    """(n, m) one-hot features of n prompts, m of them distinct."""
     places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
     return torch.eye(len(places))[[places[prompt] for prompt in prompts]]
 
 
-SAME_WORDS: PromptEmbedder = FromFunction(_one_for_each, "same words")
+SAME_WORDS: PromptEmbedder = FromFunction(_one_hot, "same words")
 
 
 def table_of(comparison: Comparison) -> Markup:
-    """The scores that are on the page, as HTML."""
+    """The scores of `SHOWN` as an HTML table."""
     head = ("score", "without guidance", "with guidance", "change")
     rows = []
     for name, about in SHOWN.items():
-        found = comparison.differences.get(name)
-        if found is None:
+        difference = comparison.differences.get(name)
+        if difference is None:
             continue
         measure = MEASURES[name]
         cells = []
@@ -108,7 +109,7 @@ def table_of(comparison: Comparison) -> Markup:
             score = report.scores[name]
             interval = measure.format_interval(score.low, score.high)
             cells.append((measure.format(score.value), interval))
-        cells.append((found.format_change(measure), found.format_interval(measure)))
+        cells.append((difference.format_change(measure), difference.format_interval(measure)))
         shown = (Markup("<td>{} <small>{}</small></td>").format(*cell) for cell in cells)
         title = Markup('<th scope="row">{}<small>{}</small></th>').format(*about.split(": "))
         rows.append(Markup("<tr>{}{}</tr>").format(title, Markup("").join(shown)))

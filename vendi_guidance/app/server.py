@@ -1,7 +1,9 @@
-"""The server of the page, on this machine unless told otherwise."""
+"""The server of the page, reachable from this machine only by default."""
 
+import errno
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,19 +18,19 @@ from vendi_guidance.app.session import Sessions
 from vendi_guidance.app.studio import Studio
 
 LARGEST_UPLOAD = 2**28
-"""Bytes of a memory that is loaded: that of 300 SDXL images takes 80 million."""
+"""Maximum size of a memory file in bytes: 300 SDXL images take 80 million."""
 
 PREFIX = "vendi-guidance-app-"
 LOCK = ".lock"
-"""Held by the server whose temporary folder it is in."""
+"""A lock file that a running server holds in its temporary folder."""
 
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A temporary folder for all files of the server, deleted at the end; that of a server that was
-    killed is deleted by the next one.
+    """A temporary folder for all files of the server, deleted at the end; if the server is killed,
+    the next one deletes it.
 
-    To be entered before Gradio is imported, which reads its environment then.
+    Must be entered before Gradio is imported, which reads the environment at that point.
     """
     remove_abandoned(Path(gettempdir()))
     with TemporaryDirectory(prefix=PREFIX) as folder, FileLock(Path(folder, LOCK)):
@@ -38,7 +40,7 @@ def workspace() -> Iterator[Path]:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Delete what this user's killed servers left in a folder that others may write to."""
+    """Delete what killed servers of this user left in a folder that others can write to."""
     for left in folder.glob(f"{PREFIX}*"):
         with suppress(OSError):
             about = left.lstat()
@@ -46,6 +48,20 @@ def remove_abandoned(folder: Path) -> None:
             if S_ISDIR(about.st_mode) and is_own and (left / LOCK).is_file():
                 with FileLock(left / LOCK, timeout=0):
                     shutil.rmtree(left, ignore_errors=True)
+
+
+def check_address(host: str, port: int | None) -> None:
+    """Raise OSError, which names the host or the port, if a server cannot listen there.
+
+    Gradio's error names neither, and comes after five seconds for each port that it tries.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address, family=family).close()
+    except (OSError, UnicodeError) as error:
+        is_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
+        option = f"--port {port}" if is_port else f"--host {host}"
+        raise OSError(f"{option} cannot be used: {getattr(error, 'strerror', error)}") from None
 
 
 @contextmanager
@@ -60,17 +76,18 @@ def serving(
     """Serve the page within this context; yields its address.
 
     Args:
-        folder: of `workspace`.
-        examples: the prompts at first.
-        host: whose visitors can come: "127.0.0.1" is this machine only.
-        port: None takes a free one.
+        folder: from `workspace`.
+        examples: initial prompts.
+        host: address to listen on; "127.0.0.1" admits this machine only.
+        port: None takes the first free one from 7860.
 
     Raises:
-        OSError: the port is taken, or the host is not this machine's.
+        OSError: the port or the host cannot be used; the message says which.
     """
-    from vendi_guidance.app.actions import Actions  # they import Gradio
+    from vendi_guidance.app.actions import Actions  # imports Gradio
     from vendi_guidance.app.page import STYLE, build, theme
 
+    check_address(host, port)
     sessions = Sessions(folder / "sessions")
     page = build(Actions(studio, scorer, sessions), studio.options, examples)
     look: dict[str, Any] = {"theme": theme(), "css_paths": STYLE, "footer_links": []}
@@ -87,9 +104,8 @@ def serving(
                 run_history=False,
                 **look,
             )
-        except OSError:  # whose words are about Gradio's own settings
-            at = f"--host {host}" + (f" --port {port}" if port else "")
-            raise OSError(f"{at}: the port is taken, or the host is not this machine's") from None
+        except OSError:  # its message is about Gradio's own settings
+            raise OSError(f"no port is free at --host {host}: name one with --port") from None
         yield address
     finally:
         sessions.end_all()

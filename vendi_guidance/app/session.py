@@ -1,6 +1,6 @@
-"""What one visitor has: images, the memory of guidance, and marks on images.
+"""The state of one visitor: images, the memory of guidance, and marks on images.
 
-Sessions share nothing but the model. Each has a folder of its own, which goes with it.
+Sessions share only the model. Each has its own folder, which is deleted when the session ends.
 """
 
 import shutil
@@ -22,44 +22,45 @@ from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.imagefolder import image_name
 
 ARMS = ("without", "with")
-"""The two kinds of images, by the names of their folders."""
+"""The two arms of a generation: images without and with guidance. They name its folders."""
 
-AGAIN = "Press Generate to see them; Forget takes all marks back."
+AGAIN = "Press Generate to see them; Forget removes all marks."
 MOST_MARKS = 16
 COPIES = 2
-"""How many more times an image is remembered that others must not be like. More have no more
-effect: guidance moves by a fixed length."""
+"""How many copies of an image to avoid are remembered. More have no more effect, because guidance
+moves images by a fixed length."""
 
 
 class Arm:
-    """Images of one kind, and the run that makes them.
+    """The images of one arm, and the run that generates them.
 
     Args:
-        run: a new one. The page shows each of its batches as soon as it is made.
+        run: a new run.
 
     Attributes:
-        guidance: the run's, which the pipeline has when it is the run's turn.
-        rounds: makes the images.
+        rounds: iterator that generates the images, batch by batch.
+        guidance: the run's guidance, to be set on the pipeline while the run has its turn.
+        window: the run's memory.
     """
 
     def __init__(self, run: Runner) -> None:
-        run.waits = True
+        run.waits = True  # the page shows a batch as soon as it is generated
         self.run, self.rounds = run, run.rounds()
         self.guidance, self.window = run.pipe.guidance, run.window
         self._before = run.progress.entered
 
     @property
     def folder(self) -> Path:
-        """An imagefolder, once an image is finished."""
+        """The run's folder, an imagefolder once an image is finished."""
         return self.run.folder.path
 
     @property
     def done(self) -> int:
-        """How many images are finished."""
+        """Number of finished images."""
         return self.run.progress.done
 
     def sample(self, number: int) -> tuple[Tensor, Tensor | None]:
-        """See `RunWindow.sample`: of a finished image."""
+        """The features and prompt embedding of a finished image, see `RunWindow.sample`."""
         if self.run.progress.entered != self._before + self.done:  # NaN is never remembered
             raise ValueError(
                 "Some images contain NaN, so marks cannot be matched to images: generate again."
@@ -73,20 +74,20 @@ class Arm:
 
 @dataclass
 class Generation:
-    """The images on the page: those of one request."""
+    """The images of one request, which the page shows."""
 
     folder: Path
     request: Request
     arms: dict[str, Arm]
-    comparison: Any = None  # a `Comparison`, once the images are scored
+    comparison: Any = None  # a `Comparison` once the images are scored
 
     def pack(self) -> Path:
-        """A zip file of the finished images: an imagefolder of each kind, and the report if they
-        are scored.
+        """Write a zip file of the finished images: an imagefolder for each arm, and the report if
+        the images are scored.
 
         Raises:
             ValueError: there is no finished image.
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         folders = [arm.folder for arm in self.arms.values() if arm.done]
         if not folders:
@@ -103,17 +104,18 @@ class Generation:
 
 
 class Session:
-    """One visitor's.
+    """One visitor's session.
 
     Args:
-        folder: an empty one.
+        folder: an empty folder for its files.
 
     Attributes:
         window: the memory of guidance.
-        liked: (...) unit-length features of images that others may be like.
+        liked: unit-length features of the images marked as examples, each of a latent's shape.
+        disliked: number of images marked to avoid.
         generation: the images on the page.
-        chosen: arm and number of the image that the visitor has selected.
-        stop: set to end the generation after the current denoising step.
+        chosen: arm and number of the selected image.
+        stop: set it to stop the generation after the current denoising step.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -126,10 +128,10 @@ class Session:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Meanwhile nothing else changes the session.
+        """Lock the session against other changes within this context.
 
         Raises:
-            ValueError: something else does; the message is for the visitor.
+            ValueError: the session is locked already; the message is for the visitor.
         """
         if not self._busy.acquire(blocking=False):
             raise ValueError("Your images are being generated: wait until they are, or stop them.")
@@ -143,14 +145,14 @@ class Session:
         return self._busy.locked()
 
     def new_folder(self) -> Path:
-        """An empty folder for a generation; that of the earlier one is deleted."""
+        """Delete the earlier generation; returns an empty folder for the next one."""
         if self.generation is not None:
             shutil.rmtree(self.generation.folder, ignore_errors=True)
         self.generation, self.chosen = None, None
         return Path(mkdtemp(prefix="generation-", dir=self.folder))
 
     def choose(self, arm: str, number: Any) -> str:
-        """Select an image; returns which, for the visitor.
+        """Select an image; returns a confirmation for the visitor.
 
         Raises:
             ValueError: there is no such image.
@@ -163,20 +165,20 @@ class Session:
 
     @property
     def selected(self) -> str:
-        """Which image is selected.
+        """A description of the selected image.
 
         Raises:
-            ValueError: none is.
+            ValueError: no image is selected.
         """
         generation, arm, number = self._selected()
         request = generation.request
         return f"“{request.prompt(number)}”, seed {request.seed + number}, {arm} guidance"
 
     def more_like_it(self) -> str:
-        """Let later images be like the selected one; returns what was done, for the visitor.
+        """Mark the selected image as an example for later ones; returns a confirmation.
 
         Raises:
-            ValueError: none is selected, or too many are marked.
+            ValueError: no image is selected, or too many are marked.
         """
         features, _ = self._sample()
         if len(self.liked) >= MOST_MARKS:
@@ -186,11 +188,11 @@ class Session:
         return f"{text}The next images with guidance will be more like it. {AGAIN}"
 
     def not_like_it(self) -> str:
-        """Let later images of similar prompts differ from the selected one more than from others;
-        returns what was done, for the visitor.
+        """Mark the selected image, so that later images of similar prompts avoid it more than
+        others; returns a confirmation.
 
         Raises:
-            ValueError: none is selected.
+            ValueError: no image is selected.
         """
         features, prompt = self._sample()
         prompts = None if prompt is None else prompt.expand(COPIES, *prompt.shape)
@@ -200,13 +202,13 @@ class Session:
         return f"{text} will be less like it. {AGAIN}"
 
     def forget(self) -> str:
-        """Empty the memory, marks included."""
+        """Clear the memory and all marks; returns a confirmation."""
         self.remember(SlidingWindow(WINDOW))
         self.liked: list[Tensor] = []
         return "Forgotten."
 
     def remember(self, window: SlidingWindow) -> None:
-        """Take another memory, without the marks to avoid, which the earlier one has."""
+        """Replace the memory. Marks to avoid are lost, because the earlier memory holds them."""
         self.window, self.disliked = window, 0
 
     def _sample(self) -> tuple[Tensor, Tensor | None]:
@@ -220,10 +222,10 @@ class Session:
 
 
 class Sessions:
-    """The sessions of a server, by the key that a browser's page has.
+    """The sessions of a server, by the key of a browser's page.
 
     Args:
-        folder: where each gets a folder.
+        folder: parent of the sessions' folders.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -232,7 +234,7 @@ class Sessions:
         self._lock = Lock()
 
     def of(self, key: str) -> Session:
-        """The session with this key, which is made if there is none."""
+        """The session with this key; a new one if there is none."""
         with self._lock:
             if key not in self._sessions:
                 self._folder.mkdir(parents=True, exist_ok=True)
@@ -240,7 +242,7 @@ class Sessions:
             return self._sessions[key]
 
     def end(self, key: str) -> None:
-        """End a session, if there is one; what it generates stops."""
+        """End a session, if there is one, and stop its generation."""
         if session := self._sessions.pop(key, None):
             session.stop.set()
             shutil.rmtree(session.folder, ignore_errors=True)

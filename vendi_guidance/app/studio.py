@@ -1,10 +1,11 @@
 """Generates the same prompts and seeds without and with guidance, as two runs that take turns.
 
-They are runs as `vendi-guidance generate` makes them, in folders of the session. The guided one
-begins with the session's memory, and goes on with it.
+These are runs like those of `vendi-guidance generate`, in folders of the session. The guided run
+begins with the session's memory and adds its images to it.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,12 +14,13 @@ from threading import Lock
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from vendi_guidance.app.request import Request
 from vendi_guidance.app.session import ARMS, Arm, Generation, Session
 from vendi_guidance.checks import check_device
-from vendi_guidance.guidance.window import WINDOW
+from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.setup import find, load, open_run
@@ -26,22 +28,22 @@ from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.prompt_files import save_prompts
 
 BETA = 1.0
-"""The weight of images that others may be like: with less they attract little, with more all
-images become alike."""
+"""Weight of the example images: a lower weight has little effect, a higher one makes all images
+alike."""
 
 OnProgress = Callable[[float, str], None]
-"""Gets the share of a generation that is done, and what is being made."""
+"""Called with the share of a generation that is done, and a description of the current step."""
 
 
 class StopGenerating(Exception):  # noqa: N818
-    """The visitor has asked to stop."""
+    """Raised within a pipeline call when the visitor presses Stop."""
 
 
 class Studio:
-    """A loaded model that sessions take turns to generate with.
+    """A loaded model with which sessions take turns to generate.
 
     Args:
-        options: what a run needs; prompts, output and what a `Request` has are replaced.
+        options: options of the runs. Prompts, output and the fields of a `Request` are replaced.
 
     Raises:
         ValueError, OSError, ImportError: the model cannot be used; the message says why.
@@ -53,36 +55,47 @@ class Studio:
         self.options = self.model.options
         self._pipe = load(self.model, options.device)
         self._lock = Lock()
+        # features and prompt embedding of one image, as in a memory, once they are known
+        self._sample: tuple[Tensor, Tensor] | None = None
 
     @property
     def name(self) -> str:
-        """The model's, without the folders of a path."""
+        """The model's name; for a path, its last part."""
         name = self.options.model
         return Path(name).resolve().name if Path(name).exists() else name
 
-    def unread(self, prompt: str) -> tuple[int, str]:
-        """How many tokens of a prompt the model can read, and the text beyond them, "" if none."""
+    def truncated(self, prompt: str) -> tuple[int, str]:
+        """The number of tokens that the model reads, and the rest of the prompt beyond them."""
         call = inspect.signature(type(self._pipe).__call__).parameters
         longest = getattr(call.get("max_sequence_length"), "default", None)
         found = []
-        for part in self._pipe.components.values():
-            if isinstance(part, PreTrainedTokenizerBase):
-                room = part.model_max_length
-                room = min(room, longest) if isinstance(longest, int) else room
-                room -= part.num_special_tokens_to_add()
-                tokens = part(prompt, add_special_tokens=False, verbose=False).input_ids
-                found.append((room, part.decode(tokens[room:])))
-        return max(found, default=(0, ""))  # the encoder that reads most
+        for tokenizer in self._pipe.components.values():
+            if isinstance(tokenizer, PreTrainedTokenizerBase):
+                limit = tokenizer.model_max_length
+                limit = min(limit, longest) if isinstance(longest, int) else limit
+                limit -= tokenizer.num_special_tokens_to_add()
+                tokens = tokenizer(prompt, add_special_tokens=False, verbose=False).input_ids
+                found.append((limit, tokenizer.decode(tokens[limit:])))
+        return max(found, default=(0, ""))  # of the encoder that reads most
+
+    def check_memory(self, window: SlidingWindow) -> None:
+        """Raise ValueError if a memory holds prompt embeddings of another text encoder.
+
+        The model's own embeddings are known once it has generated an image.
+        """
+        if self._sample is not None:
+            features, prompts = self._sample
+            window.of_shape(features.shape[1:]).check(features, prompts)
 
     def generate(
         self, session: Session, request: Request, on_progress: OnProgress
     ) -> Iterator[Generation]:
         """Generate for a session; yields its generation after each batch of images.
 
-        `session.stop` ends it after the current denoising step; finished batches stay.
+        `session.stop` ends it after the current denoising step; finished batches are kept.
 
         Raises:
-            ValueError, OSError: it cannot be generated; the message says why.
+            ValueError, OSError: the images cannot be generated; the message says why.
         """
         with session.alone(), ExitStack() as stack:
             stack.callback(session.stop.clear)
@@ -91,13 +104,14 @@ class Studio:
                 generation.arms[name] = self._open(name, generation, session, stack)
             session.generation = generation
             session.window = generation.arms[ARMS[-1]].window
-            batches = len(ARMS) * -(-request.total // request.batch_size)
+            batches = len(ARMS) * math.ceil(request.total / request.batch_size)
             made, name = 0, ""
 
             def on_step(step: int, steps: int) -> None:
                 if session.stop.is_set():
                     raise StopGenerating
-                share = min(1.0, (made + step / steps) / batches)  # batches may be halved
+                # at most 1: batches are halved, and become more, if memory runs out
+                share = min(1.0, (made + step / steps) / batches)
                 on_progress(share, f"{name} guidance, step {step} of {steps}")
 
             unfinished = dict(generation.arms)
@@ -114,6 +128,9 @@ class Studio:
                         del unfinished[name]
                         continue
                     made += 1
+                    window = generation.arms[ARMS[0]].window  # all by this model
+                    if window.latent_shape is not None and window.prompts is not None:
+                        self._sample = torch.empty(1, *window.latent_shape), window.prompts[:1]
                     yield generation
 
     def _open(self, name: str, generation: Generation, session: Session, stack: ExitStack) -> Arm:
@@ -138,7 +155,7 @@ class Studio:
             output=folder / name,
             diversity_window=WINDOW,
             window_in=memory,
-            window_out=folder / f"{name}.safetensors",  # remember at strength 0 too
+            window_out=folder / f"{name}.safetensors",  # lets strength 0 remember images, too
             diversity=self.options.diversity | diversity,
         )
         with self._lock:

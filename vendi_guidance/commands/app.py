@@ -41,10 +41,7 @@ EXAMPLES = {
 }
 """Example prompts for each demo's probe: two that leave the look open, and one that names some."""
 
-COMMON = (
-    *("model", "steps", "batch_size", "image_embedder"),
-    *("host", "port", "device", "dtype"),
-)
+COMMON = ("model", "steps", "batch_size", "image_embedder", "host", "port", "device", "dtype")
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
@@ -66,9 +63,7 @@ COMMON = (
     show_default="MODEL-probe or demo-probe beside the model, if there is one",
     help="Folder of a classifier that counts looks, such as the demo's.",
 )
-@output_option(
-    "--host", default=LOCAL, help="Address to listen on. 0.0.0.0 lets other machines connect."
-)
+@output_option("--host", default=LOCAL, help="Address to listen on; 0.0.0.0 admits other machines.")
 @output_option(
     "--port",
     type=click.IntRange(1, 65535),
@@ -107,7 +102,3 @@ def probe_beside(model: Path) -> Path | None:
     """The folder of the classifier for a demo model's images, next to the model's own folder."""
     folders = [model.parent / name for name in (f"{model.name}-probe", "demo-probe")]
     return next((folder for folder in folders if folder.is_dir()), None)
-
-
-if __name__ == "__main__":
-    main()

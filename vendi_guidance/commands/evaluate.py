@@ -87,12 +87,7 @@ COMMON = (
 )
 @output_option("--overwrite", is_flag=True, help="Also replace a report on other folders.")
 @output_option("--cache", type=PATH, help="Folder to store features in for reuse.")
-@output_option(
-    "--workers",
-    type=click.IntRange(0),
-    default=0,
-    help="Processes that decode images, 0 for the main one. More speed up large folders.",
-)
+@output_option("--workers", type=click.IntRange(0), default=0, help="Extra processes for decoding.")
 @output_option(
     "--on-bad-image",
     type=click.Choice(["skip", "fail"]),
@@ -250,7 +245,3 @@ def remark(report: Report) -> str:
     if labeled < images:
         return f"{text}; prompt fidelity and looks cover the {labeled} with known labels."
     return f"{text}."
-
-
-if __name__ == "__main__":
-    main()

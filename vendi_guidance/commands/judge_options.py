@@ -126,12 +126,8 @@ def open_judged_runs(
 
 @contextmanager
 def progress(runs: Sweep, count: int, prompts: int) -> Iterator[Any]:
-    """Announce the runs and show their progress bar; a signal lets the current batch finish.
-
-    Args:
-        count: number of runs.
-        prompts: number of prompts in each.
-    """
+    """Announce `count` runs of `prompts` prompts each, and show a progress bar for their images; a
+    signal meanwhile lets the current batch finish."""
     for remark in runs.model.remarks:
         tell(remark)
     each = runs.options.images_per_prompt

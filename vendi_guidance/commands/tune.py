@@ -93,11 +93,9 @@ def main(keep: float, images: int, trials: int, **given: Any) -> None:
 
 
 def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
-    """Run the search and return its best trial; None if another process finishes the search.
+    """Run the search and plot its trials; returns the best, or None if another process ends it.
 
-    Args:
-        figure: where to plot the trials, after each of them.
-        bar: the progress bar, whose total becomes the number of images made so far.
+    The total of the progress bar becomes the number of images made so far.
 
     Raises:
         ValueError: no trial keeps enough faithfulness.
