@@ -63,12 +63,12 @@ def asked_for(settings: Rounds) -> int:
 
 
 def own_evaluations(step: Step, settings: Rounds) -> int:
-    """Evaluations of the call's own steps, those to come included. With CFG, some steps after the
-    rounds take one instead of two."""
+    """Evaluations of the call's own steps, the remaining ones included. Steps after the rounds take
+    one, and more only where CFG, or perturbed attention, is on and computed anew."""
     network = network_of(step)
     ahead, every = network.ahead, network.cfg_every if settings.cfg < 1 else 1
     with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in ahead)
-    more = math.ceil(with_cfg / every) if network.evaluations_per_step > 1 else 0
+    more = (network.evaluations_per_step - 1) * math.ceil(with_cfg / every)
     return network.spent + len(ahead) + more
 
 
