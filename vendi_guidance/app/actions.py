@@ -97,8 +97,8 @@ class Actions:
             text, scores = "Stopped before any image was finished.", ""
             generation = None
             for generation in self._studio.generate(session, requested, progress):
-                images = galleries(generation, self._studio.name)
-                yield *images, *unchanged, memory_text(session)
+                shown = galleries(generation, self._studio.name)
+                yield *shown, *unchanged, memory_text(session)
             if generation is not None:
                 is_complete = all(arm.done == requested.total for arm in generation.arms.values())
                 text = "Generated." if is_complete else "Stopped: finished images are kept."

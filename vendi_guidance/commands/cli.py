@@ -104,7 +104,7 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             name = ALIASES.get(error.option_name, "")
             if any(name in parameter.opts for parameter in self.get_params(context)):
-                error.possibilities = [name]
+                context.fail(f"No such option {error.option_name!r}. Did you mean {name!r}?")
             raise
 
     def _show_all(self, context: click.Context, _: click.Parameter, is_given: bool) -> None:

@@ -133,8 +133,9 @@ def open_embedding(
 
     images = open_or_replace(open_image_embedder, image, "dinov2")
     prompts = open_or_replace(open_prompt_embedder, prompt, "clip")
-    kernels = [None if one is None else Gaussian(one) for one in (sigma_image, sigma_prompt)]
-    return Embedding(images, prompts, *kernels), notes
+    kernel_image = None if sigma_image is None else Gaussian(sigma_image)
+    kernel_prompt = None if sigma_prompt is None else Gaussian(sigma_prompt)
+    return Embedding(images, prompts, kernel_image, kernel_prompt), notes
 
 
 def open_attributes(
