@@ -62,14 +62,12 @@ Call = Callable[[int, float], Any]
 """Generates a batch of a given size at a given strength."""
 
 
-@dataclass
 class Samples:
     """Reproducible random samples around random centres."""
 
-    device: torch.device
-
-    def __post_init__(self) -> None:
-        self.generator = torch.Generator(self.device).manual_seed(0)
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.generator = torch.Generator(device).manual_seed(0)
         self.centres = self.normal(CLUSTERS, *LATENT), self.normal(CLUSTERS, POOLED)
 
     def normal(self, *shape: int) -> Tensor:

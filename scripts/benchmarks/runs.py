@@ -36,9 +36,7 @@ BATCH, WINDOW = 8, 300
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@click.option(
-    "--prompts", type=click.IntRange(1), default=100_000, help="Number of prompts in the file."
-)
+@click.option("--prompts", type=click.IntRange(1), default=100_000, help="Prompts in the file.")
 def main(prompts: int) -> None:
     click.echo(machine(torch.device("cpu")))
     samples = torch.randn(BATCH, *LATENTS), torch.randn(BATCH, PROMPT)

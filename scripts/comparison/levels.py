@@ -36,23 +36,17 @@ Scores = dict[str, float]
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @several("--model", "models", click.Choice(list(SIZES)), SIZES, "Model to measure.")
-@several(
-    "--level", "levels", click.FloatRange(0, min_open=True), LEVELS, "Noise level of the rounds."
-)
+@several("--level", "levels", click.FloatRange(0, min_open=True), LEVELS, "Noise level of rounds.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/levels"))
 def main(models: Sequence[str], levels: Sequence[float], output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     levels = sorted({*levels})
-    scores = {
-        model: {level: _measure(output, model, level) for level in levels} for model in models
-    }
-    cells = [
-        [
-            f"{model}, {SIZES[model]}x{SIZES[model]}",
-            *(f"{one[OPEN]:.1f} / {one[NAMED]:.3f}" for one in by_level.values()),
-        ]
-        for model, by_level in scores.items()
-    ]
+    scores: dict[str, dict[float, Scores]] = {}
+    cells = []
+    for model in models:
+        scores[model] = {level: _measure(output, model, level) for level in levels}
+        values = (f"{one[OPEN]:.1f} / {one[NAMED]:.3f}" for one in scores[model].values())
+        cells.append([f"{model}, {SIZES[model]}x{SIZES[model]}", *values])
     text = table(["looks / named kept", *(f"{level:g}" for level in levels)], cells, 1)
     save_text(output / "levels.md", text)
     save(_plot(scores), output / "levels.png", dpi=90)

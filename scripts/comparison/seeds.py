@@ -43,18 +43,19 @@ LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 @click.option("--model", type=click.Choice(list(MODELS)), default="demo-sdxl", help="Demo model.")
-@click.option("--method", "asked", multiple=True, help="As for compare.  [default: all]")
+@click.option("--method", "given", multiple=True, help="As for compare.  [default: all]")
 @several("--seed", "seeds", click.INT, SEEDS, "Seed of a run's first image.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/comparison"))
 def main(
-    options: tuple[str, ...], model: str, asked: tuple[str, ...], seeds: Sequence[int], output: Path
+    options: tuple[str, ...], model: str, given: tuple[str, ...], seeds: Sequence[int], output: Path
 ) -> None:
-    usual = [*transfer.methods_of(model, FAMILIES)] + [SELECT] * (MODELS[model].guidance_scale > 1)
-    chosen = asked or [name for name in usual if name != UNDISTILLED]
+    methods = [name for name in transfer.methods_of(model, FAMILIES) if name != UNDISTILLED]
+    if MODELS[model].guidance_scale > 1:
+        methods.append(SELECT)
     counts = {kind: (None, images) for kind, (_, images) in transfer.COUNTS.items()}
     steps = MODELS[model].steps
     jobs = [
-        Job(output / f"{seed}", model, counts, chosen, steps, seed=seed, options=options)
+        Job(output / f"{seed}", model, counts, given or methods, steps, seed=seed, options=options)
         for seed in seeds
     ]
     for job in jobs:

@@ -304,7 +304,7 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
         axes.set_xlabel("named kept")
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("share of the possible gain in looks")
-    place = {"loc": "outside right center", "frameon": False, "fontsize": 9}
+    place: dict[str, Any] = {"loc": "outside right center", "frameon": False, "fontsize": 9}
     figure.legend(legend.values(), legend.keys(), **place)
     rendered = BytesIO()
     figure.savefig(rendered, format="png")

@@ -36,7 +36,7 @@ class Flow(NamedTuple):
     """The shape of a model.
 
     Attributes:
-        heads, layers: of the transformer; a head is 32 wide.
+        heads, layers: number in the transformer; a head is 32 wide.
         patch: height and width of a patch of latents.
         tokens: length of the longest prompt.
         shift: shift of the times towards noise, in training and sampling.

@@ -56,17 +56,17 @@ def measure(
     labeler = ProbeLabeler(load_probe(assets / demo.probe))
 
     def label(file: str, count: int) -> tuple[list[str], Labels]:
-        asked = [prompt for prompt in open_prompts(str(assets / file)) for _ in range(count)]
+        prompts = [prompt for prompt in open_prompts(str(assets / file)) for _ in range(count)]
         generator = torch.Generator().manual_seed(0)
         images: list[Image] = []
-        for start in tqdm(range(0, len(asked), BATCH), desc=file, unit="batch"):
-            part = asked[start : start + BATCH]
+        for start in tqdm(range(0, len(prompts), BATCH), desc=file, unit="batch"):
+            part = prompts[start : start + BATCH]
             images += pipeline(part, generator=generator, **sampling).images
-        return asked, labeler(images, asked)
+        return prompts, labeler(images, prompts)
 
-    asked, labels = label(demo.prompts, each[0])
+    prompts, labels = label(demo.prompts, each[0])
     named = prompt_fidelity(label(demo.named, each[1])[1])
-    looks = fmean(looks_by_group(asked, labels).values())
+    looks = fmean(looks_by_group(prompts, labels).values())
     dtype = str(pipeline.dtype).removeprefix("torch.")
     return Measured(prompt_fidelity(labels) or 0.0, looks, named or 0.0, dtype)
 

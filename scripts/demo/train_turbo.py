@@ -58,9 +58,7 @@ STUDENTS = {"demo-sdxl-turbo-lora": Student(8, 20), "demo-faces-turbo-lora": Stu
 @click.command(help=__doc__, context_settings={"show_default": True})
 @training_options(700, batch=48, work="out/turbo")
 @click.option("--model", "name", type=click.Choice(list(STUDENTS)), default=next(iter(STUDENTS)))
-@click.option(
-    "--chunks", type=click.IntRange(1), default=28, help="Number of batches of trajectories."
-)
+@click.option("--chunks", type=click.IntRange(1), default=28, help="Trajectory batches.")
 def main(training: Training, name: str, chunks: int) -> None:
     student, base, output = STUDENTS[name], MODELS[name].base, training.assets / name
     is_flow = base == "demo-faces"

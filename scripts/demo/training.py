@@ -137,12 +137,12 @@ def training_options(
     def with_options(main: Callable[..., None]) -> Callable[..., None]:
         @options
         @wraps(main)
-        def command(**given: Any) -> None:
-            given["dtype"] = dtype_of(given["dtype"], given["device"])
-            own = {name: given.pop(name) for name in Training._fields if name in given}
+        def command(**values: Any) -> None:
+            values["dtype"] = dtype_of(values["dtype"], values["device"])
+            own = {name: values.pop(name) for name in Training._fields if name in values}
             training = Training(**own)
             training.work.mkdir(parents=True, exist_ok=True)
-            main(training=training, **given)
+            main(training=training, **values)
 
         return command
 

@@ -4,7 +4,7 @@ Each command saves one figure and prints its numbers. docs/experiments.md explai
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,7 @@ main.add_command(convergence.main, "convergence")
 
 @main.command(cls=Command, context_settings={"show_default": True})
 @output_option
-@click.option(
-    "--pairs", "count", type=click.IntRange(min=12), default=1000, help="Pairs in a sample."
-)
+@click.option("--pairs", "count", type=click.IntRange(min=12), default=1000, help="Sample size.")
 @click.option(
     "--nearest",
     type=click.Choice(["modes", "points"]),
@@ -80,8 +78,7 @@ def mixtures(output: Path, count: int, nearest: str, repeats: int) -> None:
             [samples.mixture(*setting, count, i, nearest) for setting in settings]
             for i in range(repeats)
         ]
-        bar = tqdm(mixtures, title, disable=None)
-        scores = stack([samples.mixture_scores(pairs) for pairs in bar])
+        scores = collect(samples.mixture_scores(pairs) for pairs in mixtures)
         print_means(title, modes, scores)
         scatter(first, mixtures[0][0], *settings[0])
         scatter(last, mixtures[0][-1], *settings[-1])
@@ -102,23 +99,21 @@ def substitution(output: Path, concepts: int, repeats: int) -> None:
     x = load_probe(asset("demo-probe")).embed(images)
     t = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}").embed(prompts)
     kernels = Gaussian(SUBSTITUTION_SIGMA), KERNELS[1]
-    bar = tqdm(range(repeats), disable=None)
-    scores = stack([samples.substitution_scores(x, t, kernels, SHARES, i) for i in bar])
+    scores = collect(
+        samples.substitution_scores(x, t, kernels, SHARES, seed) for seed in range(repeats)
+    )
     print_means("share exchanged", SHARES, scores)
     save_panels(output, SHARES, scores, xlabel="share of images exchanged", ylim=(0, None))
 
 
 @main.command(cls=Command, context_settings={"show_default": True})
 @output_option
-@click.option(
-    "--items", "count", type=click.IntRange(2, 500), default=500, help="Images in a sample."
-)
+@click.option("--items", "count", type=click.IntRange(2, 500), default=500, help="Sample size.")
 @repeats_option
 def digits(output: Path, count: int, repeats: int) -> None:
     """The number of digits in samples of MNIST (Vendi score, figure 5)."""
     pixels, labels = mnist_data()
-    bar = tqdm(range(repeats), disable=None)
-    scores = stack([samples.digit_scores(pixels, labels, count, i) for i in bar])
+    scores = collect(samples.digit_scores(pixels, labels, count, i) for i in range(repeats))
     counts = range(1, 11)
     print_means("digits", counts, scores)
     for name, values in scores.items():
@@ -131,9 +126,7 @@ def digits(output: Path, count: int, repeats: int) -> None:
 @output_option
 @click.option("--images-per-prompt", type=click.IntRange(min=1), default=30)
 @click.option("--steps", type=click.IntRange(min=1), default=25, help="Denoising steps.")
-@click.option(
-    "--looks", "most", type=click.IntRange(min=2), default=10, help="Number of commonest looks."
-)
+@click.option("--looks", "most", type=click.IntRange(min=2), default=10, help="Largest number.")
 def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     """Prompts that leave the look open or name it (Conditional-Vendi, figure 5).
 
@@ -159,7 +152,7 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     halves = [("the look left open", short, images), ("the look named", long, twins)]
     for (strip, ax), (title, prompts, shown) in zip(panels.T, halves, strict=True):
         x, t = probe.embed(shown), texts.embed(prompts)
-        scores = stack([samples.look_scores(x, t, looks, KERNELS, most)])
+        scores = collect([samples.look_scores(x, t, looks, KERNELS, most)])
         print_means(f"looks, {title}", counts, scores)
         strip.imshow(np.hstack([np.asarray(image) for image in shown[:8]]))
         strip.set_axis_off()
@@ -172,12 +165,10 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
 @main.command("mnist-modes", cls=Command, context_settings={"show_default": True})
 @output_option
 @click.option("--sigma", type=float, default=4.0, help="Bandwidth, for pixels in [0, 1].")
-@click.option(
-    "--features", type=int, default=4000, help="Random features 2r; 0 uses exact eigenvalues."
-)
+@click.option("--features", type=int, default=4000, help="Random features; 0: exact.")
 @click.option("--seed", type=int, default=0, help="Seed of the random frequencies.")
 def mnist_modes(output: Path, sigma: float, features: int, seed: int) -> None:
-    """How well the modes of MNIST's pixels match its digits (FKEA).
+    """Agreement of the modes of MNIST's pixels with its digits (FKEA).
 
     For each of the ten leading modes, prints the commonest digit of its top 20 images and the share
     of images that show it. The figure has a row with the top images of each mode.
@@ -206,8 +197,8 @@ def generate(prompts: Sequence[str], steps: int, seed: int) -> list[Image.Image]
     for start in tqdm(range(0, len(prompts), BATCH), "images", disable=None):
         batch = list(prompts[start : start + BATCH])
         generators = [torch.Generator().manual_seed(seed + start + i) for i in range(len(batch))]
-        given = {"num_inference_steps": steps, "guidance_scale": 1.0, "generator": generators}
-        images += pipe(batch, **given).images
+        sampling = {"num_inference_steps": steps, "guidance_scale": 1.0, "generator": generators}
+        images += pipe(batch, **sampling).images
     return images
 
 
@@ -216,9 +207,10 @@ def looks_of(probe: Probe, images: Sequence[Image.Image]) -> list[Look]:
     return [look[1:] for look in probe.looks(images)]
 
 
-def stack(by_sample: Sequence[Scores]) -> Scores:
+def collect(by_sample: Iterable[Scores]) -> Scores:
     """Stack the scores of several samples: (samples, settings) arrays by name."""
-    return {name: np.stack([scores[name] for scores in by_sample]) for name in by_sample[0]}
+    found = [*tqdm(by_sample, "samples", disable=None)]
+    return {name: np.stack([scores[name] for scores in found]) for name in found[0]}
 
 
 def print_means(title: str, settings: Sequence[float], scores: Scores) -> None:

@@ -55,9 +55,7 @@ output_option = click.option(
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @output_option
-@click.option(
-    "--items", type=click.IntRange(min=100), default=ITEMS, help="Size of the largest sample."
-)
+@click.option("--items", type=click.IntRange(min=100), default=ITEMS, help="Largest sample size.")
 def main(output: Path, items: int) -> None:
     r = np.random.default_rng(0)
     centres = CENTRES_APART * r.normal(size=(MODES, DIMENSION))
