@@ -28,7 +28,7 @@ from vendi_guidance.guidance.timing import is_distilled
 from vendi_guidance.patching import Patch
 
 from .memory import MemoryStore
-from .nearby import has_tokens, perturbed
+from .perturbed import has_tokens, perturbed
 from .schedule import KEY, whole_schedule
 from .undistilled import model_swapped
 

@@ -442,7 +442,9 @@ class Conditioned(Guider):
         return super().__call__(*args, **kwargs)
 
 
-def test_a_round_can_ask_for_a_prompt_nearby_which_only_that_evaluation_gets(tmp_path, monkeypatch):
+def test_a_round_can_ask_for_a_perturbed_prompt_which_only_that_evaluation_gets(
+    tmp_path, monkeypatch
+):
     asked = []
 
     def ask(score, step):
@@ -466,7 +468,7 @@ def test_a_round_can_ask_for_a_prompt_nearby_which_only_that_evaluation_gets(tmp
     assert asked[0]["y"] is own["y"] and guider.conds["positive"][0]["model_conds"] is own
 
 
-def test_conditioning_without_tokens_has_no_prompt_nearby(tmp_path, monkeypatch):
+def test_conditioning_without_tokens_has_no_perturbed_prompt(tmp_path, monkeypatch):
     def ask(score, step):
         assert not step.network.has_prompt
         return step.network.denoise(step.latents, prompt_noise=2.0)

@@ -26,8 +26,8 @@ from vendi_guidance.adapter.arguments import (
 )
 from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, no_rounds
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.nearby import has_tokens, with_tokens, without_cache
 from vendi_guidance.adapter.schedule import Watch
+from vendi_guidance.adapter.tokens import has_tokens, with_tokens, without_cache
 from vendi_guidance.adapter.undistilled import (
     ADAPTERS,
     AUTO,
@@ -38,7 +38,7 @@ from vendi_guidance.adapter.undistilled import (
     has_adapters,
     one_at_a_time,
 )
-from vendi_guidance.guidance.noise import each_of, prompt_nearby
+from vendi_guidance.guidance.noise import each_of, perturbed_prompt
 from vendi_guidance.guidance.step import Generator, Level
 from vendi_guidance.patching import Patch
 
@@ -205,7 +205,9 @@ class Network:
             generators, rows = each_of(generator, len(latents)), asked.rows
             args, kwargs = with_tokens(
                 *(first.module, args, kwargs, range(rows), rows),
-                lambda tokens, at, mask: prompt_nearby(tokens, prompt_noise, generators[at], mask),
+                lambda tokens, at, mask: perturbed_prompt(
+                    tokens, prompt_noise, generators[at], mask
+                ),
             )
         raw = answer(self._undistilled, asked.module, asked.forward, args, kwargs)
         return self._watch.denoise(latents, self._part(tensor_of(raw), latents) * sign, level)

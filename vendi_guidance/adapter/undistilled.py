@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from vendi_guidance.adapter.nearby import uncompiled, without_cache
+from vendi_guidance.adapter.tokens import uncompiled, without_cache
 from vendi_guidance.patching import Patch
 
 ADAPTERS = "adapters"

@@ -17,7 +17,7 @@ from vendi_guidance.adapter.arguments import in_form_of, tensor_of
 from vendi_guidance.adapter.cfg import Evaluation as NetworkCall
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.nearby import with_tokens
+from vendi_guidance.adapter.tokens import with_tokens
 from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO, Undistilled, answer, check_fits
 from vendi_guidance.comparison.methods import Method, PipelineCall
 from vendi_guidance.patching import Patch

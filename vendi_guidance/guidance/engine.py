@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vendi_guidance.guidance import budget, nearby, published, rounds, timing
+from vendi_guidance.guidance import budget, perturbed, published, rounds, timing
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Published, Rounds
@@ -33,7 +33,9 @@ class Proposer(NamedTuple):
 
 PROPOSERS = {
     "gradient": Proposer("the score's gradient", timing.is_due, rounds.repeat, rounds.evaluations),
-    "prompt": Proposer("a prompt nearby", nearby.is_due, nearby.repeat, nearby.evaluations),
+    "prompt": Proposer(
+        "a perturbed prompt", perturbed.is_due, perturbed.repeat, perturbed.evaluations
+    ),
 }
 """By the names in `settings.PROPOSALS`."""
 

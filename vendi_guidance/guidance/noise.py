@@ -33,7 +33,7 @@ def each_of(generator: Generator, count: int) -> list[Generator]:
     return [generator] * count
 
 
-def prompt_nearby(
+def perturbed_prompt(
     tokens: Tensor, sigma: float, generator: Generator = None, mask: Tensor | None = None
 ) -> Tensor:
     """Perturb a prompt: e + sigma |e| / sqrt(width) N(0, I) for the embedding e of each token.
@@ -53,7 +53,7 @@ def prompt_nearby(
 
     Example:
         >>> tokens = torch.randn(1, 77, 768)
-        >>> near = prompt_nearby(tokens, 0.5)
+        >>> near = perturbed_prompt(tokens, 0.5)
         >>> round(float((near - tokens).norm() / tokens.norm()), 1)
         0.5
     """

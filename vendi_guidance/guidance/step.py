@@ -99,7 +99,7 @@ class Denoiser(Protocol):
             latents: (n b, ...) n batches of the b samples, one after another.
             level: noise level of the latents, which the schedule may skip; None is the level before
                 the step.
-            prompt_noise: sigma of the noise on the prompt, see `prompt_nearby`; 0 is none.
+            prompt_noise: sigma of the noise on the prompt, see `perturbed_prompt`; 0 is none.
             generator: of that noise.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Prompts nearby propose: by the engine alone, and through real pipelines and schedulers."""
+"""Perturbed prompts propose: by the engine alone, and through real pipelines and schedulers."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ import torch
 from tests.guidance.test_engine import SHAPE, Network, diversity, seeded
 from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
 from vendi_guidance import VendiGuidance
-from vendi_guidance.guidance import nearby
+from vendi_guidance.guidance import perturbed
 from vendi_guidance.guidance.engine import PROPOSERS, Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
@@ -48,10 +48,10 @@ def modified(network, strength=0.5, latents=None, **changes):
 
 
 def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeypatch):
-    monkeypatch.setattr(nearby, "PUSH", 0.0)
+    monkeypatch.setattr(perturbed, "PUSH", 0.0)
     network = Distilled()
     _, step = modified(network)
-    further = nearby.EXTENSION
+    further = perturbed.EXTENSION
     last = 1 + further * network.levels[1].ratio / (0.2 * 64**0.5)  # the lower the level, the less
     deviation, original = network.proposed - network.denoised, network.denoised
     expected = (1 + further) * network.follow * last * deviation
@@ -60,11 +60,11 @@ def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeyp
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
 
 
-def test_the_prompt_nearby_is_asked_and_then_the_prompt_at_the_wanted_level():
+def test_the_perturbed_prompt_is_asked_and_then_the_prompt_at_the_wanted_level():
     network = Distilled()
     engine, step = modified(network)
     wanted = Level(1.0, 0.2 * 64**0.5)
-    asked = [(None, nearby.PROMPT_NOISE), (wanted, 0.0)]
+    asked = [(None, perturbed.PROMPT_NOISE), (wanted, 0.0)]
     assert network.asked == asked and engine.evaluations(step) == len(asked)
 
 
@@ -89,7 +89,7 @@ def test_a_larger_strength_carries_deviations_further():
 
 def test_the_score_moves_samples_that_were_proposed_alike_apart(monkeypatch):
     def with_push(push):
-        monkeypatch.setattr(nearby, "PUSH", push)
+        monkeypatch.setattr(perturbed, "PUSH", push)
         network = Distilled(8, after=1.5)
         network.denoised[2:] = network.denoised[:2].repeat(3, 1, 1, 1)
         alike = network.proposed[:2].repeat(3, 1, 1, 1)
@@ -163,5 +163,5 @@ def test_a_call_of_few_steps_without_cfg_has_two_evaluations_more(sdxl, kind, st
 def test_what_is_done_is_said_in_one_line(caplog, before, said):
     with caplog.at_level("INFO"):
         modified(Distilled(before=before))
-    expected = f"4 steps without CFG: a prompt nearby proposes at noise to signal {said}"
+    expected = f"4 steps without CFG: a perturbed prompt proposes at noise to signal {said}"
     assert caplog.messages == [expected]

@@ -1,9 +1,9 @@
-"""Prompts nearby: guidance of distilled networks, where a perturbed prompt proposes the moves.
+"""Guidance of networks distilled to few steps, where a perturbed prompt proposes the moves.
 
-A network distilled to few steps predicts much the same image whatever the noise, and undoes moves
-along the score's gradient. It does follow a move towards the image that it would generate for a
-prompt nearby, the prompt with noise on its embeddings, except where that contradicts the prompt. So
-from the prediction x for the prompt, and with the noise eps of the sampler's latents,
+Such a network predicts much the same image whatever the noise, and undoes moves along the score's
+gradient. It does follow a move towards the image that it would generate for a perturbed prompt, one
+with noise on its embeddings, except where that image contradicts the prompt. So from the prediction
+x for the prompt, and with the noise eps of the sampler's latents,
 
     v <- predict(a x + s eps, prompt + noise)                     the proposal
     v <- predict(a' (x + b (v - x)) + s' eps, prompt)             the answer
@@ -28,8 +28,8 @@ from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.timing import level_of_rounds, network_of, shortening, wanted_ratio
 
 PROMPT_NOISE = 12.0
-"""The sigma of `guidance.noise.prompt_nearby`: noise twelve times as long as a token's embedding.
-The proposal need not resemble the prompt, since the prompt itself answers."""
+"""The sigma of `guidance.noise.perturbed_prompt`: noise twelve times as long as the embedding of a
+token. The proposal need not resemble the prompt, since the prompt itself answers."""
 
 EXTENSION = 0.75
 """b - 1 at the default scale, and the largest b' - 1."""
@@ -39,7 +39,7 @@ PUSH = 0.3
 
 
 def repeat(step: Step, score: Score, settings: Rounds) -> Step:
-    """Propose a move by a prompt nearby, and let the prompt answer, after a denoising step.
+    """Propose a move by a perturbed prompt, and let the prompt answer, after a denoising step.
 
     Args:
         step: with the network; its first prediction is x.
@@ -61,10 +61,11 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         noise = fresh_noise(step.generator, original)
     further = EXTENSION * settings.scale / FIRST_MOVE  # b - 1
 
-    proposed = start.mix(original, noise)
-    nearby = network.denoise(proposed, prompt_noise=PROMPT_NOISE, generator=step.generator)
+    proposal = network.denoise(
+        start.mix(original, noise), prompt_noise=PROMPT_NOISE, generator=step.generator
+    )
     shorter = shortening(step, level, settings)
-    target = original + shorter * (1 + further) * (nearby - original)
+    target = original + shorter * (1 + further) * (proposal - original)
     clean = network.denoise(level.mix(target, noise), level)
 
     if end.noise:  # else no step follows to answer

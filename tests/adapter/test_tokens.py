@@ -1,4 +1,4 @@
-"""Predictions for a prompt nearby, on tiny pipelines of nearly every kind."""
+"""Predictions for a perturbed prompt, on tiny pipelines of nearly every kind."""
 
 from itertools import product
 
@@ -7,8 +7,8 @@ import torch
 
 from tests.adapter.test_denoiser import NAMES, call, module_of, pipeline, watching
 from vendi_guidance.adapter.arguments import input_of, only_rows
-from vendi_guidance.adapter.nearby import CACHE, TOKENS, _mask, _named, with_tokens
-from vendi_guidance.guidance.noise import each_of, prompt_nearby
+from vendi_guidance.adapter.tokens import CACHE, TOKENS, _mask, _named, with_tokens
+from vendi_guidance.guidance.noise import each_of, perturbed_prompt
 
 NO_PROMPT = ["Kandinsky 2.2"]
 WITH_PROMPT = [name for name in NAMES if name not in NO_PROMPT]
@@ -25,7 +25,7 @@ def with_prompt_noise(module, args, kwargs, own, rows, sigma, generator):
     each = each_of(generator, len(own))
     return with_tokens(
         *(module, args, kwargs, own, rows),
-        lambda tokens, sample, mask: prompt_nearby(tokens, sigma, each[sample], mask),
+        lambda tokens, sample, mask: perturbed_prompt(tokens, sigma, each[sample], mask),
     )
 
 
@@ -44,16 +44,16 @@ def test_noise_is_as_long_as_asked_also_on_zeros_alike_in_a_samples_rows_and_not
     tokens = torch.randn(2, 40, 3, 64) * torch.logspace(-2, 2, 40)[:, None, None]
     tokens[:, 5] = 0
     mask = torch.arange(40) < 30
-    near = prompt_nearby(tokens, 0.5, *generators(0), mask)
+    near = perturbed_prompt(tokens, 0.5, *generators(0), mask)
     norm = tokens.norm(dim=-1, keepdim=True)
     norm[:, 5] = norm[:, mask][norm[:, mask] > 0].mean()
     noise = (near - tokens) / norm
     assert noise[:, mask].norm(dim=-1).mean().item() == pytest.approx(0.5, rel=0.05)
     assert torch.equal(near[:, ~mask], tokens[:, ~mask])
     torch.testing.assert_close(noise[0], noise[1], rtol=1e-3, atol=1e-3)
-    shorter = prompt_nearby(tokens[:, :33], 0.5, *generators(0), mask[:33])
+    shorter = perturbed_prompt(tokens[:, :33], 0.5, *generators(0), mask[:33])
     assert torch.equal(shorter, near[:, :33])
-    assert torch.equal(prompt_nearby(tokens.bfloat16(), 0.0), tokens.bfloat16())
+    assert torch.equal(perturbed_prompt(tokens.bfloat16(), 0.0), tokens.bfloat16())
 
 
 @pytest.mark.parametrize(("name", "guided"), list(product(WITH_PROMPT, [False, True])))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.noise import each_of, prompt_nearby
+from vendi_guidance.guidance.noise import each_of, perturbed_prompt
 from vendi_guidance.guidance.step import Generator
 
 TOKENS = {
@@ -30,7 +30,7 @@ def perturbed(guider: Any, count: int, sigma: float, generator: Generator) -> It
 
     Args:
         count: number of samples.
-        sigma, generator: see `prompt_nearby`; one generator, or one for each sample.
+        sigma, generator: see `perturbed_prompt`; one generator, or one for each sample.
 
     Raises:
         ValueError: the prompts have no token embeddings.
@@ -43,7 +43,7 @@ def perturbed(guider: Any, count: int, sigma: float, generator: Generator) -> It
             "the conditioning has no token embeddings, so the prompt cannot be perturbed"
         )
     before = guider.conds
-    positive = [_nearby(cond, count, sigma, generator) for cond in _positive(guider)]
+    positive = [_perturbed(cond, count, sigma, generator) for cond in _positive(guider)]
     guider.conds = {**before, "positive": positive}
     try:
         yield
@@ -59,7 +59,7 @@ def _tokens(cond: Mapping[str, Any]) -> list[str]:
     return [name for name in TOKENS if name in cond.get("model_conds", {})]
 
 
-def _nearby(
+def _perturbed(
     cond: Mapping[str, Any], count: int, sigma: float, generator: Generator
 ) -> dict[str, Any]:
     """A conditioning with a row of noisy token embeddings for each sample."""
@@ -69,7 +69,7 @@ def _nearby(
         rows = _repeated(model_conds[name].cond, count)
         masks = _masks(model_conds, name, rows)
         arguments = zip(rows.split(1), each_of(generator, count), masks, strict=True)
-        noisy = [prompt_nearby(row, sigma, own, mask) for row, own, mask in arguments]
+        noisy = [perturbed_prompt(row, sigma, own, mask) for row, own, mask in arguments]
         changes[name] = copy.copy(model_conds[name])
         changes[name].cond = torch.cat(noisy)
     return {**cond, "model_conds": {**model_conds, **changes}}
