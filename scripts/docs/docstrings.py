@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -11,8 +12,7 @@ from griffe import Class, Extension, Object
 TEMPLATES = ("{settings}", "{dialled}")
 """Placeholders that `vendi_guidance` fills in at import, from its settings."""
 
-COMPLETED = ("Rounds", "Published")
-"""Classes whose docstrings get their Args section at import."""
+SETTINGS = "vendi_guidance.guidance.settings"
 
 EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 DEFAULT = re.compile(r"^( +)(\w+) \((?:\w+, )?default ([^),]+)([^)]*)\):", re.MULTILINE)
@@ -31,6 +31,18 @@ def move_default(cls: Class, argument: re.Match[str]) -> str:
     return argument[0] if limits else f"{indent}{name}:"
 
 
+def show_defaults(cls: Class) -> None:
+    """Show the values of a dataclass's defaults, where they are the results of calls."""
+    imported = _imported(cls)
+    for field in fields(imported) if is_dataclass(imported) else ():
+        if field.name in cls.parameters and field.default is not MISSING:
+            cls.parameters[field.name].default = repr(field.default)
+
+
+def _imported(cls: Class) -> type:
+    return getattr(import_module(cls.module.path), cls.name)
+
+
 class Docstrings(Extension):
     """Fills in the placeholders, because griffe reads sources without importing them, and renames
     "Example:" to "Examples:", because griffe shows only the latter as code."""
@@ -38,9 +50,10 @@ class Docstrings(Extension):
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
         if obj.docstring is None:
             return
+        if isinstance(obj, Class) and obj.module.path == SETTINGS:
+            show_defaults(obj)
         is_template = any(name in obj.docstring.value for name in TEMPLATES)
-        if isinstance(obj, Class) and (is_template or obj.name in COMPLETED):
-            imported = getattr(import_module(obj.module.path), obj.name)
-            text = inspect.cleandoc(imported.__doc__)
+        if isinstance(obj, Class) and is_template:
+            text = inspect.cleandoc(_imported(obj).__doc__ or "")
             obj.docstring.value = DEFAULT.sub(partial(move_default, obj), text)
         obj.docstring.value = EXAMPLE.sub("Examples:", obj.docstring.value)

@@ -47,8 +47,9 @@ def test_help_explains_every_setting(guided):
         for setting in dataclasses.fields(kind):
             assert f"diversity_{setting.name} (" in guided.__call__.__doc__
             assert f"{setting.name} (" in VendiGuidance.__doc__
-            first = f"{setting.name} ({described(setting.metadata, setting.default)})"
-            assert first in " ".join(kind.__doc__.split())
+            kind_of_value = setting.metadata["type"].__name__
+            text = described(setting.metadata, setting.default)
+            assert f"{setting.name} ({kind_of_value}): {text}" in " ".join(kind.__doc__.split())
 
 
 @pytest.mark.parametrize(

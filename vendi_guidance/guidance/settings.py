@@ -223,6 +223,10 @@ class Settings:
 class Rounds(Settings):
     """Guidance in rounds at one noise level, each answered by the network: `guidance.rounds`.
 
+    Args:
+        strength (float): The dial, from 0 to 1 (the most variety). It sets `scale`.
+        {settings}
+
     Raises:
         ValueError: a value out of its range, named in the message.
 
@@ -319,6 +323,9 @@ class Published(Settings):
     """Guidance as published, at every N-th denoising step: `guidance.published`.
 
     The defaults are those of Jalali et al. (AISTATS 2026), appendix E.
+
+    Args:
+        {settings}
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -437,9 +444,9 @@ def shown(value: Any, about: Mapping[str, Any]) -> str:
 
 
 def described(about: Mapping[str, Any], default: Any) -> str:
-    """Type, default, range and typical values, as text."""
-    said = [about["type"].__name__, f"default {shown(default, about)}", _limits(about)]
-    return ", ".join([*said, *([f"typical {about['typical']}"] if about["typical"] else [])])
+    """Help, default, valid and typical values of a setting, as text."""
+    text = f"{about['help']} Default: {shown(default, about)}. Valid: {_limits(about)}."
+    return f"{text} Typical: {about['typical']}." if about["typical"] else text
 
 
 def describe(prefix: str = "", kind: type[Settings] | None = None) -> str:
@@ -452,11 +459,11 @@ def describe(prefix: str = "", kind: type[Settings] | None = None) -> str:
     indent: Any = {"initial_indent": 8 * " ", "subsequent_indent": 12 * " "}
     wrapper, lines = TextWrapper(100, **indent, break_on_hyphens=False), []
     for name, ones in named.items():
-        texts = [f"({described(it.metadata, it.default)}): {it.metadata['help']}" for it in ones]
-        lines.append(wrapper.fill(f"{prefix}{name} {' '.join(texts)}"))
+        kind_of_value = ones[0].metadata["type"].__name__
+        texts = (described(it.metadata, it.default) for it in ones)
+        lines.append(wrapper.fill(f"{prefix}{name} ({kind_of_value}): {' '.join(texts)}"))
     return "\n".join(lines)
 
 
-DIAL = "        strength: The dial, from 0 to 1 (the most variety). It sets `scale`.\n"
-Rounds.__doc__ = f"{Rounds.__doc__}\n    Args:\n{DIAL}{describe(kind=Rounds)}\n"
-Published.__doc__ = f"{Published.__doc__}\n    Args:\n{describe(kind=Published)}\n"
+Rounds.__doc__ = (Rounds.__doc__ or "").format(settings=describe(kind=Rounds).strip())
+Published.__doc__ = (Published.__doc__ or "").format(settings=describe(kind=Published).strip())
