@@ -84,11 +84,13 @@ def test_the_reference_shows_the_settings_by_name():
     package = griffe.load("vendi_guidance", search_paths=[str(ROOT)], extensions=extensions)
     guidance = package["adapter.callback.VendiGuidance"]
     shown = guidance.docstring.value
-    assert "{" not in shown and "candidates (int, default 2" in shown
+    assert "{" not in shown and "candidates (int): How many" in shown
     assert str(guidance.parameters["strength"].default) == "0.5"
     assert "\nExamples:\n    >>> " in shown
-    for name in ("Rounds", "Published"):
-        assert "sigma_latent (float, " in package[f"guidance.settings.{name}"].docstring.value
+    for name, sigma in (("Rounds", "None"), ("Published", "0.8")):
+        settings = package[f"guidance.settings.{name}"]
+        assert "sigma_latent (float): The bandwidth" in settings.docstring.value
+        assert settings.parameters["sigma_latent"].default == sigma
 
 
 def test_a_formula_becomes_a_drawing_with_its_text():
