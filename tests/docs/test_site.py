@@ -80,7 +80,7 @@ def test_the_reference_has_every_public_name_and_every_result_once():
 
 
 def test_the_reference_shows_the_settings_by_name():
-    extensions = griffe.Extensions(Docstrings())
+    extensions = griffe.load_extensions(Docstrings())
     package = griffe.load("vendi_guidance", search_paths=[str(ROOT)], extensions=extensions)
     guidance = package["adapter.callback.VendiGuidance"]
     shown = guidance.docstring.value
