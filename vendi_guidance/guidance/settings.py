@@ -248,8 +248,8 @@ class Rounds(Settings):
         "Evaluations of the network in a call, as a multiple of the stock call's. Rounds use what "
         "steps with less classifier-free guidance (CFG) save: at least 8 evaluations, so that "
         "short calls take more than the budget, and at most 16 times the budget. Without CFG they "
-        "come on top: 16, or as many as the call has steps if that is less; in calls of up to 9 "
-        "steps two, or four where the undistilled network makes the rounds.",
+        "come on top: up to 16, and no more than the call has steps; in calls of up to 9 steps "
+        "two, or four where the undistilled network makes the rounds.",
         range=(0, math.inf),
         above=True,
         typical="1 to 1.5",
