@@ -208,9 +208,7 @@ def demo_call(device: torch.device) -> Call:
 def sdxl_call(device: torch.device) -> Call:
     """Calls of SDXL's UNet with random weights, without text encoders and VAE."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(
-        torch.float16
-    )  # created in half precision: single precision takes 10 GB
+    torch.set_default_dtype(torch.float16)  # a UNet in single precision would take 10 GB
     try:
         with device:
             unet = UNet2DConditionModel(**SDXL).eval()

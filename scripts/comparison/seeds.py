@@ -35,7 +35,7 @@ from vendi_guidance.storage.assets import asset
 SEEDS = (0, 1000, 2000)
 """Image i of a run has seed + i, so no two of these runs share a seed."""
 SELECT = "select=4:guidance_scale=2"
-"""The strongest other method in the study of 0.3: selection at a low guidance scale."""
+"""Selection at a low guidance scale, the best one found on the tuning prompts of 0.3."""
 LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)
 """Shares of named details kept at which the methods' looks are compared."""
 

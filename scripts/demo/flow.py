@@ -23,10 +23,7 @@ from scripts.demo.letters import Letters
 from scripts.demo.texts import make_tokenizer, text_config, token_ids
 from scripts.demo.training import Training, train
 
-SAMPLING = {
-    "num_inference_steps": 16,
-    "guidance_scale": 4.0,
-}  # of the images scored for model cards
+SAMPLING = {"num_inference_steps": 16, "guidance_scale": 4.0}  # of images scored for model cards
 TEXT_WIDTHS = 64, 64  # of the two text encoders
 HEAD = 32  # width of an attention head
 T5_TOKENS = 256  # the pipeline's T5 tokens per prompt

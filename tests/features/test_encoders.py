@@ -3,12 +3,14 @@
 Their pixels are whole numbers from 0 to 255, also between the two passes of a resize.
 """
 
+import json
+
 import open_clip
 import pytest
 import torch
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor
-from transformers import AutoImageProcessor, BitImageProcessor, Dinov2Model
+from transformers import AutoImageProcessor, Dinov2Model
 
 from tests.helpers.tiny_encoders import save_dinov2, save_open_clip
 from vendi_guidance.features.encoders import dinov2_encoder, open_clip_encoder
@@ -79,6 +81,8 @@ def test_preprocessing_that_is_not_covered_is_refused(tmp_path):
     with pytest.raises(ValueError, match="resizes images to 32x32 in mode 'longest'"):
         open_clip_encoder(str(tmp_path), None)
     save_dinov2(tmp_path)
-    BitImageProcessor(size={"height": 28, "width": 28}).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"preprocessing of .* is not supported"):
-        dinov2_encoder(tmp_path)
+    for options in ({"size": {"height": 28, "width": 28}}, {"do_resize": False, "size": None}):
+        settings = {"image_processor_type": "BitImageProcessor", **options}
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+        with pytest.raises(ValueError, match=r"preprocessing of .* is not supported"):
+            dinov2_encoder(tmp_path)

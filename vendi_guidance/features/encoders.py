@@ -107,8 +107,8 @@ def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
         >>> encoder = dinov2_encoder("facebook/dinov2-base")  # doctest: +SKIP
     """
     model, processor = load_dinov2(name_or_path)
-    edge = processor.size.get("shortest_edge")
-    if not (processor.do_resize and processor.do_normalize and edge):
+    edge = processor.do_resize and processor.size.get("shortest_edge")
+    if not (edge and processor.do_normalize):
         raise ValueError(
             f"the preprocessing of {name_or_path} is not supported (size {processor.size}): use "
             "`ImageEncoder` or your own module"
