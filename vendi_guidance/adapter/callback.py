@@ -164,7 +164,7 @@ class VendiGuidance(PipelineCallback):
 
     @property
     def sigma_prompt(self) -> float | None:
-        """The prompt bandwidth, as set or as estimated in the first call; None before that."""
+        """The prompt bandwidth, as set or once it is fixed; None before that."""
         return self._current_settings.sigma_prompt or self.memory.sigma_prompt
 
     @property

@@ -97,7 +97,7 @@ class Memory:
         self._skipped = self._skipped + finite.logical_not().sum()  # no wait for the device
 
     def score(self, settings: Settings, prompts: Tensor | None) -> Score:
-        """The score of a call for (b, m) prompts, or None where prompts are not compared."""
+        """The score of a call; prompts are (b, m), or None where they are not compared."""
         return Score(
             settings.build_objective(self._bandwidth(settings, prompts)),
             settings.build_space(),

@@ -56,7 +56,7 @@ class MedianGaussian:
     """A Gaussian kernel whose bandwidth follows the distances between samples of similar prompts.
 
     Attributes:
-        share: of their median distance, > 0.
+        share: the bandwidth divided by their median distance, > 0.
     """
 
     share: float

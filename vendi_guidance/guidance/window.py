@@ -147,7 +147,7 @@ class SlidingWindow(Samples):
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: samples, the oldest first, and a JSON header with format,
-        version, size, dtype and latent shape. A failed write leaves no file.
+        version, size, dtype and latent shape. A failed write leaves an older file as it was.
 
         Raises:
             OSError: the file cannot be written.
