@@ -126,12 +126,15 @@ def test_two_processes_share_the_trials(words, peace, tmp_path):
     assert sorted(tried(folder))[-1] == sorted(tried(peace))[-1]  # of the full strength
 
 
-def test_a_search_ends_when_nothing_new_is_suggested(words, tmp_path, monkeypatch):
+def test_a_search_ends_when_nothing_new_is_suggested_and_can_be_repeated(
+    words, tiny_lora_folder, tmp_path, monkeypatch
+):
     monkeypatch.setattr(study, "suggest", lambda *_: {"strength": 0.5})
     folder = tmp_path / "out"
     for _ in range(2):
+        said = said_by(search(words, folder, "--lora", tiny_lora_folder))
         made = 4 * IMAGES // (TRIALS + 3)  # one trial, and the three other runs
-        assert f"| {made}/{made} " in said_by(search(words, folder))  # the progress bar ends
+        assert f"| {made}/{made} " in said  # the progress bar ends
         assert len(tried(folder)) == 1 and (folder / "settings.json").exists()
 
 

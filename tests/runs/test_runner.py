@@ -132,12 +132,7 @@ def interrupt_twice(pipe) -> None:
     [
         (interrupt, 2, 130, 4),
         (partial(interrupt, number=signal.SIGTERM), 2, 143, 4),
-        (
-            partial(interrupt, number=signal.SIGTERM),
-            4,
-            143,
-            IMAGES,
-        ),  # visible in the exit status only
+        (partial(interrupt, number=signal.SIGTERM), 4, 143, IMAGES),  # only the status shows it
         (interrupt_twice, 2, 130, 2),
     ],
     ids=["SIGINT", "SIGTERM", "in the last batch", "a second signal a second later"],

@@ -63,12 +63,7 @@ PLAIN_FLUX = {"_class_name": "FluxTransformer2DModel", "guidance_embeds": False}
         ("Flux", {}, {"transformer/config.json": PLAIN_FLUX}, (4, 0.0)),
         ("Flux", {}, {"transformer/config.json": ["no", "configuration"]}, (28, 3.5)),
         ("StableDiffusion", {}, LCM, (4, 1.0)),
-        (
-            "StableDiffusion",
-            {},
-            LCM | TAKES_SCALE,
-            (4, 7.5),
-        ),  # the network takes the scale as an input
+        ("StableDiffusion", {}, LCM | TAKES_SCALE, (4, 7.5)),  # an input of the network
     ],
 )
 def test_names_and_configurations_identify_few_step_models(

@@ -45,9 +45,7 @@ def test_a_table_names_files_and_captions_of_all_or_some(folder, name, header, l
 
 def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
     (folder / "0.txt").write_text("\n a cat \nSteps: 20, Seed: 1\n")
-    assert (
-        find_captions(folder, image_files(folder)) is None
-    )  # one of three, which may be unrelated
+    assert find_captions(folder, image_files(folder)) is None  # one of three may be unrelated
     (folder / "more" / "2.txt").write_bytes(b"caf\xe9")
     assert captions_of(folder)[1] == {"0.png": "a cat", "more/2.JPG": "caf\ufffd"}
 

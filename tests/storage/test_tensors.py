@@ -19,9 +19,7 @@ def test_header_and_tensors_are_read_back(tmp_path):
 
 
 def test_only_the_tensors_that_are_named_are_read(tmp_path):
-    save_file(
-        {"x": X, "y": X + 1}, tmp_path / "a.safetensors"
-    )  # as by another program, without header
+    save_file({"x": X, "y": X + 1}, tmp_path / "a.safetensors")  # without our header
     header, tensors = load_tensors(tmp_path / "a.safetensors", ["y"])
     assert header == {} and list(tensors) == ["y"] and torch.equal(tensors["y"], X + 1)
     with pytest.raises(ValueError, match="is not a readable safetensors file"):

@@ -56,7 +56,8 @@ def check_address(host: str, port: int | None) -> None:
     Gradio's error names neither, and comes after five seconds for each port that it tries.
     """
     try:
-        family, *_, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        family, *_, address = min(found)  # IPv4 if there is both: IPv6 may be switched off
         socket.create_server(address, family=family).close()
     except (OSError, UnicodeError) as error:
         is_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
@@ -105,7 +106,8 @@ def serving(
                 **look,
             )
         except OSError:  # its message is about Gradio's own settings
-            raise OSError(f"no port is free at --host {host}: name one with --port") from None
+            problem = f"--port {port} is taken" if port else f"no port is free at --host {host}"
+            raise OSError(f"{problem}: name another with --port") from None
         yield address
     finally:
         sessions.end_all()

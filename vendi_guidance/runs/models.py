@@ -36,7 +36,7 @@ BLOCKS = 64
 WEIGHTS = re.compile(r"[^.]+\.safetensors(\.index\.json)?")
 """Names of weight files without a variant, and of their index."""
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".msgpack", ".onnx", ".onnx_data", ".pb"}
-"""Suffixes of weight files in all formats that models are published in."""
+"""Suffixes of weight files, in safetensors and in other formats."""
 
 TIMEOUT = 10
 """Seconds after which a hub that does not answer counts as unreachable."""

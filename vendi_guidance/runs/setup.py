@@ -160,10 +160,15 @@ def open_run(
 
 
 def inputs_of(model: Model) -> dict[str, Input]:
-    """The model and LoRA of a run, as `run.json` records them, by the names of the options."""
+    """The model, LoRA and undistilled network of a run, as `run.json` records them, by the names of
+    the options."""
     found = {"model": Input(model.options.model, _fingerprint(model, "model", model.folder))}
     if model.lora is not None:
         found["lora"] = Input(str(model.options.lora), sha256_of(model.lora))
+    if (name := model.options.undistilled) is not None:
+        network = model.undistilled
+        sha256 = "" if network is None else _fingerprint(model, "undistilled", network)
+        found["undistilled"] = Input(name, sha256)
     return found
 
 
@@ -228,11 +233,6 @@ def _plan(model: Model, guidance: VendiGuidance, about_sampler: dict[str, Any]) 
     if (window := options.window_in) is not None:
         inputs["window_in"] = Input(str(window), sha256_of(window))
     about = {name: one.name for name, one in model_inputs.items()} | about
-    if options.undistilled is not None:
-        network = model.undistilled
-        sha256 = "" if network is None else _fingerprint(model, "undistilled", network)
-        inputs["undistilled"] = Input(options.undistilled, sha256)
-        about["undistilled"] = options.undistilled
     return Plan(options, prompts, model.sampling, about, Manifest(settings, inputs, versions()))
 
 
