@@ -99,7 +99,7 @@ class Spread:
         title: the attribute's title, or `LOOKS`.
         most: the number of values, or the most looks that a prompt's images can show.
         by_prompt: entropy in nats, or looks, of each prompt that leaves the attribute open.
-        value: the effective number of values, or of looks; mean over prompts.
+        value: the effective number of values, or the number of looks; mean over prompts.
         interval: the 95% confidence interval of `value`, for as many new prompts.
         even: `value` for as many images whose values are equally likely.
         training: `value` for as many training images; None if these are not known.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 MULTIPLE = 4
-"""The worst case for unit vectors of length 2, and at least twice the errors measured."""
+"""The worst case for unit vectors of 2 entries, and at least twice the errors measured."""
 
 
 def rounding(dtype: torch.dtype, length: int) -> float:
@@ -31,7 +31,7 @@ def exact_ones(cosines: Tensor, width: int, stored: torch.dtype = torch.float64)
 
     Args:
         cosines: inner products of unit-length rows.
-        width: length of the rows.
+        width: number of entries of a row.
         stored: dtype of the rows, if it is coarser than that of the products.
     """
     # Rows are normalised in at least single precision, then their entries are rounded to `stored`.

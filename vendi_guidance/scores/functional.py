@@ -91,7 +91,7 @@ def rke(x: Items, kernel: Kernel, *, spectrum: Spectrum = EXACT) -> Tensor:
 
         rke = n^2 / |K|_F^2
 
-    O(n^2 d) time and O(n d) memory, without eigenvalues.
+    With the default spectrum, O(n^2 d) time and O(n d) memory, without eigenvalues.
 
     Args:
         x, kernel, spectrum: as in `vendi`.

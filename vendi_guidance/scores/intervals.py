@@ -51,8 +51,8 @@ class Interval:
 
     Attributes:
         score: of the given items.
-        estimate, standard_error: for "jackknife", of the score corrected for the bias from the
-            diagonal of K; for "subsampling", of `score` itself.
+        estimate, standard_error: the value that the interval is for, and its standard error. For
+            "jackknife", the score corrected for the bias from K's diagonal, else `score` itself.
         low, high, level: the ends of the interval and its confidence level.
         method: "jackknife" or "subsampling".
         bound: (low, high) that contains the score of the population with probability >= `level` by

@@ -25,7 +25,7 @@ def save_report(
 ) -> Path:
     """Write `report.html`, `report.json` and PNG figures: all of them, or none on failure.
 
-    Files of an earlier report in the folder are replaced or deleted.
+    Files of these names are replaced; other files of an earlier report in the folder are deleted.
 
     Args:
         reports: one report, or two with their comparison.
@@ -62,7 +62,7 @@ def save_report(
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
-    """The content of a folder's `report.json`; None without one that is a report's."""
+    """The content of a folder's `report.json`; None if it is missing or not that of a report."""
     try:
         content = json.loads((folder / DATA).read_text(encoding="utf-8"))
     except (OSError, ValueError):
