@@ -61,8 +61,8 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
         if not _is_same(one, other):
             hint = " (see Embedding.with_kernels_of)" if key.startswith("kernel") else ""
             raise ValueError(
-                f"{first.name} and {second.name} cannot be compared: {key} is {one!s:.80} for the first "
-                f"and {other!s:.80} for the second; evaluate both with the same{hint}"
+                f"{first.name} and {second.name} cannot be compared: {key} is {one!s:.80} for the "
+                f"first and {other!s:.80} for the second; evaluate both with the same{hint}"
             )
     inputs = [first.inputs, second.inputs]
     real = [batch.reference for batch in inputs]
