@@ -202,12 +202,10 @@ class Network:
             args, kwargs = with_timestep(args, kwargs, timestep)
         args, kwargs = self._with_input(args, kwargs, factor * latents)
         if prompt_noise:
-            generators, rows = each_of(generator, len(latents)), asked.rows
+            each, rows = each_of(generator, len(latents)), asked.rows
             args, kwargs = with_tokens(
                 *(first.module, args, kwargs, range(rows), rows),
-                lambda tokens, at, mask: perturbed_prompt(
-                    tokens, prompt_noise, generators[at], mask
-                ),
+                lambda tokens, at, mask: perturbed_prompt(tokens, prompt_noise, each[at], mask),
             )
         raw = answer(self._undistilled, asked.module, asked.forward, args, kwargs)
         return self._watch.denoise(latents, self._part(tensor_of(raw), latents) * sign, level)
