@@ -107,6 +107,8 @@ def _difference(
         pairs = pairs[:1]
     is_ratio = MEASURES[name].is_ratio and min(map(min, pairs)) > 0
     change, *changes = [b / a if is_ratio else b - a for a, b in pairs]
-    ends = subsamples and changes and subsamples.interval(change, changes, is_ratio=is_ratio)
+    ends = None
+    if subsamples is not None and changes:
+        ends = subsamples.interval(change, changes, is_ratio=is_ratio)
     low, high = ends or (None, None)
     return Difference(*pairs[0], change, low, high, is_ratio)

@@ -192,9 +192,11 @@ def fingerprint(folder: Path, variant: str | None = None, began: str | None = No
     """
     names = sorted(parts_of(folder)) if (folder / INDEX).is_file() else [""]
     parts = [sorted((folder / name).rglob("*")) for name in names if (folder / name).is_dir()]
-    if began is not None and began == _digest(folder, (file for part in parts for file in part)):
-        return began
-    return _digest(folder, (file for part in parts for file in _loaded(part, variant)))
+    found = _digest(folder, (file for part in parts for file in _loaded(part, variant)))
+    if began in (None, found):
+        return found
+    of_all_files = _digest(folder, (file for part in parts for file in part))
+    return began if began == of_all_files else found
 
 
 def _loaded(files: Sequence[Path], variant: str | None) -> list[Path]:
