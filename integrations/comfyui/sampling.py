@@ -251,7 +251,7 @@ class _SamplerStep:
     denoised: Any = None
     clean: Any = None
     is_inserted = False
-    cfg_every = 1
+    reuses_cfg = False
 
     def __init__(
         self,

@@ -27,8 +27,7 @@ class Network:
 
     evaluations_per_step = spent = 1
     ahead = ()
-    has_prompt = is_undistilled = False
-    cfg_every = 1
+    has_prompt = is_undistilled = reuses_cfg = False
 
     def __init__(self, before, after):
         self.levels = Level(1.0, before), Level(1.0, after)

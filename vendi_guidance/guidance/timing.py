@@ -1,9 +1,10 @@
-"""When rounds are due, at which noise level they run, and how much CFG follows them.
+"""When rounds are due, at which noise level they run, what precedes them, and how much CFG follows.
 
 Noise levels are ratios of noise to signal: infinite for pure noise, 0 for a clean image. What an
 image shows is decided near the ratio `Rounds.level` x sqrt(D), for latents of D numbers, since the
 noise that hides an image grows with its size. The short schedules of distilled networks often skip
-that level; there the rounds insert it.
+that level; there the rounds insert it. Above it nothing is decided, so a sampler may take those
+steps with its first prediction.
 """
 
 import math
@@ -23,13 +24,15 @@ SHORTER = 2
 """Where a schedule begins below the wanted level, moves are scaled by this power of the share of
 the level that it reaches: the network undoes less of a move at lower noise."""
 
-CFG_STOP = 0.75
-"""After rounds, CFG is off below this ratio. What the image shows is decided by then, and CFG would
-only make images more alike (Kynkäänniemi et al., NeurIPS 2024)."""
+DECIDED = 0.75
+"""Below this ratio everything that an image shows is decided."""
 
-CFG_EVERY = 2
-"""After rounds, the difference that CFG adds is computed at every N-th step and reused in between:
-it changes little from step to step."""
+CFG_STOP = 0.3
+"""After rounds, CFG is off below this ratio, where it changes no more than details."""
+
+NEAR = 0.85
+"""After rounds, the difference that CFG makes is reused until the ratio has fallen to this share of
+the one that it was computed at. Where steps are longer, reuse loses much of what prompts say."""
 
 
 def is_due(step: Step, settings: Rounds) -> bool:
@@ -47,8 +50,22 @@ def is_due(step: Step, settings: Rounds) -> bool:
     if is_distilled(step):
         return end.ratio < DUE_BELOW * wanted
     if start.ratio == math.inf:
-        return end.ratio < CFG_STOP and not step.is_last
-    return step.is_last or start.ratio * end.ratio <= wanted**2
+        return end.ratio < DECIDED and not step.is_last
+    return step.is_last or _is_nearest(start.ratio, end.ratio, wanted)
+
+
+def is_undecided(step: Step, settings: Rounds) -> bool:
+    """Whether the next step too ends before the rounds, so that it may reuse this step's prediction
+    of clean latents."""
+    if step.network is None or is_distilled(step) or len(step.network.ahead) < 2:
+        return False
+    start, end = step.network.ahead[:2]
+    return not _is_nearest(start, end, wanted_ratio(step, settings))
+
+
+def _is_nearest(start: float, end: float, wanted: float) -> bool:
+    """Whether, of a step and the later ones, this one starts nearest to the wanted level."""
+    return start * end <= wanted**2
 
 
 def is_distilled(step: Step) -> bool:
@@ -86,10 +103,20 @@ def share_of_cfg(ratio: float, settings: Rounds) -> float:
     return settings.cfg if ratio > CFG_STOP else 0.0
 
 
-def cfg_every(settings: Rounds) -> int:
-    """At every how many steps after the rounds CFG is computed: `CFG_EVERY`, or 1 where the
-    settings fix the number of rounds, so that saved evaluations could not be spent."""
-    return CFG_EVERY if settings.rounds is None else 1
+def is_near(ratio: float, computed_at: float) -> bool:
+    """Whether what CFG adds at one noise-to-signal ratio may be reused at a lower one."""
+    return ratio > NEAR * computed_at
+
+
+def steps_with_cfg(step: Step, settings: Rounds) -> int:
+    """The number of remaining steps at which CFG is computed."""
+    network = network_of(step)
+    count, computed_at = 0, math.inf
+    for ratio in network.ahead:
+        is_known = network.reuses_cfg and is_near(ratio, computed_at)
+        if share_of_cfg(ratio, settings) and not is_known:
+            count, computed_at = count + 1, ratio
+    return count
 
 
 def network_of(step: Step) -> Denoiser:
