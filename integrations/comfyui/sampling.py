@@ -251,7 +251,7 @@ class _SamplerStep:
     denoised: Any = None
     clean: Any = None
     is_inserted = False
-    reuses_cfg = False
+    cfg_every = 1
 
     def __init__(
         self,

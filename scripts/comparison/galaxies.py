@@ -62,8 +62,7 @@ def level_at(ratio: float) -> Level:
 class Network:
     """A score network at a step of the probability-flow ODE: a `Denoiser`."""
 
-    evaluations_per_step = 1
-    reuses_cfg = False
+    evaluations_per_step = cfg_every = 1
     has_prompt = is_undistilled = False
     at = staticmethod(level_at)
     schedule = (*map(level_at, np.geomspace(HIGHEST, LOWEST, STEPS)), Level(1.0, 0.0))

@@ -26,6 +26,7 @@ from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
+from vendi_guidance.guidance.timing import CFG_EVERY
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
@@ -120,22 +121,19 @@ def _guided(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settin
     """Network evaluations per sample in a call with rounds at the step that is due."""
     latents = torch.empty(1, *model["latent"], device="meta")
     engine = Engine(settings, Memory(1))
-    spent, is_reused = model["cfg"], False  # only the first step has CFG
     for index, between in enumerate(levels):
-        spent += not is_reused
         network: Any = SimpleNamespace(
             levels=between,
             evaluations_per_step=1 + model["cfg"],
-            spent=spent,
+            spent=index + 1 + model["cfg"],  # only the first step has CFG
             ahead=[before.ratio for before, _ in levels[index + 1 :]],
-            reuses_cfg=True,
+            cfg_every=CFG_EVERY,
             has_prompt=True,
             is_undistilled=False,
         )
         step = Step(index, len(levels), latents, network=network)
         if engine.is_due(step):
             return own_evaluations(step, settings) + engine.evaluations(step)
-        is_reused = engine.is_undecided(step)
     raise ValueError(f"no step of {model['name']} is due")
 
 

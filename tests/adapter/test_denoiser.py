@@ -11,6 +11,7 @@ from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
 from vendi_guidance.adapter.denoiser import NETWORKS, Network
 from vendi_guidance.adapter.levels import FAMILIES
 from vendi_guidance.adapter.schedule import Watch
+from vendi_guidance.guidance.timing import CFG_EVERY
 
 PROMPTS = [0, 1]
 NO_PREDICTION = ["CogVideoX"]
@@ -38,10 +39,10 @@ def module_of(pipe):
 
 
 @contextmanager
-def watching(pipe, cfg=1.0):
+def watching(pipe, cfg=1.0, every=1):
     """A network whose CFG has this share from the second step on."""
     with Watch(pipe.scheduler) as watch:
-        network = Network(pipe, watch).start()
+        network = Network(pipe, watch, cfg_every=every).start()
         network.cfg.share = cfg
         try:
             yield network, watch
@@ -69,7 +70,7 @@ def scaled(name, cfg, **how):
         return call(name, **how)
 
 
-def rows_evaluated(name, cfg, guided=True, **more):
+def rows_evaluated(name, cfg, guided=True, every=1, **more):
     """By step, the rows of each evaluation of the network."""
     steps = []
 
@@ -78,7 +79,7 @@ def rows_evaluated(name, cfg, guided=True, **more):
         rows.clear()
 
     pipe = pipeline(name)
-    with watching(pipe, cfg), evaluations(module_of(pipe)) as rows:
+    with watching(pipe, cfg, every), evaluations(module_of(pipe)) as rows:
         call(name, at_step=at_step, guided=guided, **more)
     return steps
 
@@ -164,39 +165,6 @@ def test_a_repeated_step_changes_nothing_that_follows(name):
         assert torch.equal(call(name, at_step=at_step), plain)
 
 
-# Steps without an evaluation
-
-
-def reused(name, pipe, **how):
-    """The first two steps' predictions without CFG, and the rows evaluated at each, in a call whose
-    second step predicts the same as the first."""
-    found = []
-
-    def at_step(index, latents):
-        found.append((network.denoised, rows.copy()))
-        rows.clear()
-        if index == 0:
-            network.predict_the_same(latents)
-
-    with watching(pipe, cfg=0.0) as (network, _), evaluations(module_of(pipe)) as rows:
-        assert call(name, pipe, at_step, **how).isfinite().all()
-    return zip(*found[:2], strict=True)
-
-
-@pytest.mark.parametrize(("name", "guided"), list(product(NAMES, [False, True])))
-def test_a_step_may_predict_the_same_as_the_one_before_without_an_evaluation(name, guided):
-    (first, second), (_, rows) = reused(name, pipeline(name), guided=guided)
-    torch.testing.assert_close(second, first, rtol=1e-3, atol=1e-3)
-    assert rows == []
-
-
-@pytest.mark.parametrize("kind", SCHEDULERS)
-def test_so_it_may_with_every_scheduler(sdxl, kind):
-    (first, second), (_, rows) = reused("SDXL", with_scheduler(sdxl, kind), num_inference_steps=5)
-    torch.testing.assert_close(second, first, rtol=1e-3, atol=1e-3)
-    assert rows == []
-
-
 # The share of CFG
 
 
@@ -216,6 +184,25 @@ def test_half_of_cfg_lies_halfway(name, more):
     more = {"num_inference_steps": 2, **more}
     none, half, full = (scaled(name, cfg, **more) for cfg in (0.0, 0.5, 1.0))
     torch.testing.assert_close(half, (none + full) / 2, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("every", [1, CFG_EVERY, 3])
+@pytest.mark.parametrize("name", ["SDXL", "SDXL PAG", "Z-Image", *IN_TWO_EVALUATIONS])
+def test_of_so_many_steps_the_first_finds_what_cfg_adds(name, every):
+    [first, *plain] = rows_evaluated(name, 0.0)
+    [_, *scaled] = rows_evaluated(name, 0.5, every=every)
+    assert scaled == [one if step % every else first for step, one in enumerate(plain)]
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [SKIPPING, ("SDXL", {}), ("Z-Image", {}), ("Flux 2 Klein", {})]
+)
+def test_what_cfg_adds_changes_little_from_a_step_to_the_next(name, more):
+    with watching(pipeline(name), 0.5, CFG_EVERY):
+        found = call(name, **more)
+    expected = scaled(name, 0.5, **more)
+    apart = (expected - scaled(name, 0.0, **more)).norm()
+    assert 0 < (found - expected).norm() < apart
 
 
 @pytest.mark.parametrize(

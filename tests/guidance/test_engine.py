@@ -27,7 +27,8 @@ class Network:
 
     evaluations_per_step = spent = 1
     ahead = ()
-    has_prompt = is_undistilled = reuses_cfg = False
+    has_prompt = is_undistilled = False
+    cfg_every = 1
 
     def __init__(self, before, after):
         self.levels = Level(1.0, before), Level(1.0, after)

@@ -27,7 +27,7 @@ from vendi_guidance.guidance.budget import (
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
 from vendi_guidance.guidance.step import Level, Step
-from vendi_guidance.guidance.timing import CFG_STOP, DECIDED, NEAR, is_distilled, shortening
+from vendi_guidance.guidance.timing import CFG_STOP, is_distilled, shortening
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]
@@ -109,7 +109,7 @@ def test_from_pure_noise_rounds_are_made_only_if_the_schedule_goes_on_where_all_
     how = {"name": "SD3", "noise": seeded(), "guided": True, "steps": steps}
     spy = spied(CASES["SD3"].make(), making(**options), **how)
     assert spy.changed == [made]
-    assert spy.levels[0][0].signal == 0 and (spy.levels[0][1].ratio < DECIDED) == (made == 0)
+    assert spy.levels[0][0].signal == 0 and (spy.levels[0][1].ratio < CFG_STOP) == (made == 0)
 
 
 @pytest.mark.parametrize("kind", DETERMINISTIC)
@@ -129,23 +129,28 @@ def test_the_network_is_evaluated_once_a_step_and_for_each_candidate_of_a_round(
     assert evaluations(sdxl, guidance) == [3] * (6 + rounds * candidates)
 
 
-@pytest.mark.parametrize(("kind", "steps"), [("DDIM", 12), ("DDIM", 40), ("EulerDiscrete", 12)])
-def test_before_the_rounds_only_two_steps_are_evaluated_and_after_them_cfg_down_to_low_noise(
-    sdxl, kind, steps
-):
-    pipe, guidance = with_scheduler(sdxl, kind), making(level=0.25)
-    spy = spied(pipe, guidance, steps=steps, guided=True)
+def test_cfg_is_on_at_the_first_step_and_from_the_rounds_to_low_noise(sdxl):
+    guidance = making(level=0.25)
+    spy = spied(sdxl, guidance, steps=12, guided=True)
     [made] = spy.changed
-    after, computed_at = [], math.inf
-    for start, _ in spy.levels[made + 1 :]:
-        is_computed = CFG_STOP < start.ratio <= NEAR * computed_at
-        computed_at = start.ratio if is_computed else computed_at
-        after.append(6 if is_computed else 3)
-    assert made > 1 and 2 < after.count(6) < len(after)
-    how = {"steps": steps, "guided": True}
-    assert evaluations(pipe, guidance, **how) == [6, 3] + [3] * ROUNDS + after
-    without = evaluations(pipe, making(level=0.25, cfg=0.0), **how)
-    assert without == [6, 3] + [3] * (ROUNDS + len(after))
+    ends = [end.ratio for _, end in spy.levels]
+    twice = [0, *(i + 1 for i in range(made, 12) if ends[i] > CFG_STOP)]
+    expected = [6 if step in twice else 3 for step in range(12)]
+    expected[made + 1 : made + 1] = [3] * ROUNDS
+    assert evaluations(sdxl, guidance, steps=12, guided=True) == expected
+    assert made > 0 and 2 < len(twice) < 12 - made
+    rows = evaluations(sdxl, making(level=0.25, cfg=0.0), steps=12, guided=True)
+    assert rows == [6] + [3] * (11 + ROUNDS)
+
+
+@pytest.mark.parametrize(("cfg", "every"), [(0.5, 2), (0.75, 1), (1.0, 1)])
+def test_what_cfg_adds_is_reused_up_to_half_of_it(sdxl, cfg, every):
+    guidance = VendiGuidance(level=0.25, cfg=cfg)
+    spy = spied(sdxl, guidance, steps=12, guided=True)
+    after = spy.levels[spy.changed[0] + 1 :]
+    with_cfg = [start for start, _ in after if start.ratio > CFG_STOP]
+    rows = evaluations(sdxl, guidance, steps=12, guided=True)[-len(after) :]
+    assert rows.count(6) == math.ceil(len(with_cfg) / every) > 1
 
 
 @pytest.mark.parametrize("kind", SCHEDULERS)
@@ -165,9 +170,7 @@ def test_a_call_takes_as_many_evaluations_as_the_stock_call_and_more_of_a_larger
 def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_as_steps(sdxl):
     short = evaluations(sdxl, VendiGuidance(level=0.25), steps=5, guided=True)
     assert 3 * (5 + LEAST) <= sum(short) <= 3 * (2 * 5 + LEAST)
-    spy = spied(sdxl, VendiGuidance(level=0.25), steps=12)
-    rows = evaluations(sdxl, VendiGuidance(level=0.25), steps=12)
-    assert rows == [3] * (2 + USUAL_ROUNDS + 11 - spy.changed[0])
+    assert evaluations(sdxl, VendiGuidance(level=0.25), steps=12) == [3] * (12 + USUAL_ROUNDS)
 
 
 def test_steps_with_perturbed_attention_count_in_the_budget():
@@ -448,7 +451,7 @@ def test_the_last_steps_of_a_long_schedule_are_not_taken_for_a_distilled_network
 
 @pytest.mark.parametrize(("budget", "expected"), [(0.01, (1, 1)), (0.25, (2, 2)), (1.0, (4, 2))])
 def test_a_small_budget_pays_for_fewer_rounds_and_at_least_for_one(budget, expected):
-    network = SimpleNamespace(evaluations_per_step=2, spent=30, ahead=[2.0], reuses_cfg=True)
+    network = SimpleNamespace(evaluations_per_step=2, spent=30, ahead=[2.0], cfg_every=2)
     step = Step(2, 16, torch.zeros(2, 4), network=network)
     assert affordable(step, Rounds(budget=budget)) == expected
 

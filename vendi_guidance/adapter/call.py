@@ -18,7 +18,7 @@ from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Published, Rounds
 from vendi_guidance.guidance.step import Generator, Prediction, Step
-from vendi_guidance.guidance.timing import is_distilled
+from vendi_guidance.guidance.timing import cfg_every, is_distilled
 
 
 class Call:
@@ -67,7 +67,7 @@ class Call:
         self._watch = self._network = None
 
     def observe(self, step: Step) -> bool:
-        """Record a step of the call, and prepare the network for the next one.
+        """Record a step of the call, and set the share of CFG for the next one.
 
         Returns:
             Whether this step is to be modified.
@@ -95,8 +95,6 @@ class Call:
         )
         if network is not None:
             network.cfg.share = self.engine.share_of_cfg(network.levels[1], is_due)
-            if self.engine.is_undecided(step):
-                network.predict_the_same(step.latents)
         return is_due
 
     def with_prompts(self, step: Step, tensors: dict[str, Any], name: str | None) -> Step:
@@ -179,6 +177,7 @@ class Call:
         self.close()
         watch = Watch(pipeline.scheduler, RunningCall(pipeline).is_here)
         if isinstance(self.settings, Rounds):
-            self._network = Network(pipeline, watch, self._undistilled).start()
+            every = cfg_every(self.settings)
+            self._network = Network(pipeline, watch, self._undistilled, every).start()
         self._watch = watch.start()
         return False

@@ -6,13 +6,11 @@ the outputs without prompts by
 
     prompt output + share x (output without prompts - prompt output)
 
-multiplies what CFG adds by `share`. If the share is 0, or the difference is known from a step at
-nearly the same noise level, only the rows of the prompts are evaluated, or none if their output is
-known too. Perturbed-attention guidance, which adds a third part to the
-batch, is scaled in the same way.
+multiplies what CFG adds by `share`. If the share is 0, or the difference is known from an earlier
+step, only the rows of the prompts are evaluated. Perturbed-attention guidance, which adds a third
+part to the batch, is scaled in the same way.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,7 +21,6 @@ from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, te
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.pag import has_pag, without_pag
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.guidance.timing import is_near
 
 
 class Evaluation(NamedTuple):
@@ -52,32 +49,31 @@ class ScaledCFG:
     Args:
         pipeline: whose network it is.
         watch: watches the pipeline's scheduler, and so counts the steps.
+        every: while the share is between 0 and 1, the difference that the prompts make is computed
+            every N-th step and reused in between.
 
     Attributes:
         share: of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step
             always uses full CFG, because the batch size is not known yet.
-        known: the network's output for the prompts at the next step, which is then not evaluated;
-            None where it has to be. Only while the share is 0.
         evaluations: those of the last step; the first one includes the rows of the prompts.
         rows_evaluated: total number of rows since the start.
     """
 
-    def __init__(self, pipeline: Any, watch: Watch) -> None:
+    def __init__(self, pipeline: Any, watch: Watch, every: int = 1) -> None:
         self.share = 1.0
-        self.known: Any = None
         self.evaluations: list[Evaluation] = []
         self.rows_evaluated = 0
         self._pipeline = pipeline
         self._watch = watch
+        self._every = every
         self._step = -1  # of `evaluations`
         self._share = 1.0  # at that step
-        # position of the evaluation in its step -> (noise-to-signal ratio it was computed at, it)
-        self._differences: dict[int, tuple[float, Tensor]] = {}
+        # position of the evaluation in its step -> (step it was computed at, difference)
+        self._differences: dict[int, tuple[int, Tensor]] = {}
 
     def forget(self) -> None:
         """Release the tensors of the last step."""
         self.evaluations = []
-        self.known = None
         self._differences = {}
 
     @property
@@ -112,35 +108,41 @@ class ScaledCFG:
         if self._step != self._watch.steps:
             self._step, self.evaluations = self._watch.steps, []
             self._share = self.share if self._step else 1.0
-        output = self._scaled(evaluation) if self._step else self._forward(evaluation)
+        output = self._forward(evaluation) if self._share == 1 else self._scaled(evaluation)
         self.evaluations.append(evaluation._replace(output=output))
         return output
 
     def _scaled(self, evaluation: Evaluation) -> Any:
-        """The output for this share of CFG."""
+        """The output for a share below 1."""
         position, rows = len(self.evaluations), evaluation.rows
         first = self.evaluations[0] if position else None  # a later one is without the prompts
         prompts = self.prompt_rows(first or evaluation)
-        is_alone = not first and prompts == slice(0, rows)
-        ratio = self._watch.levels[1].ratio
-        computed_at, difference = self._differences.get(position, (math.inf, None))
-        if self._share and not is_alone and not is_near(ratio, computed_at):
+        if not first and prompts == slice(0, rows):
+            return self._forward(evaluation)
+        difference = self._recent_difference(position)
+        if self._share and difference is None:
             raw = self._forward(evaluation)
             output = tensor_of(raw)
             own = _repeated(tensor_of(first.output if first else raw)[prompts], rows)
-            self._differences[position] = ratio, output - own
+            self._differences[position] = self._step, output - own
             return in_form_of(raw, own.lerp(output, self._share))
         if first:
-            raw, output = first.output, tensor_of(first.output)[prompts]
+            raw = first.output
+            output = tensor_of(raw)[prompts]
         else:
-            raw, self.known = self.known, None
-            if raw is None:
-                raw = self._forward(evaluation if is_alone else self.of_prompts(evaluation))
+            raw = self._forward(self.of_prompts(evaluation))
             output = tensor_of(raw)
         output = _repeated(output, rows)
-        if self._share and difference is not None:
+        if difference is not None:
             output = output + self._share * difference
         return in_form_of(raw, output)
+
+    def _recent_difference(self, position: int) -> Tensor | None:
+        """The difference between an evaluation and the prompts' output at an earlier step, if it
+        may be reused."""
+        computed_at, difference = self._differences.get(position, (self._step, None))
+        is_recent = 0 < self._step - computed_at < self._every
+        return difference if self._share and is_recent else None
 
     def _forward(self, evaluation: Evaluation) -> Any:
         self.rows_evaluated += evaluation.rows

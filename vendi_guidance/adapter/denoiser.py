@@ -58,6 +58,7 @@ class Network:
         watch: watches the pipeline's scheduler; start it first.
         undistilled: the network that predicts in the rounds: see `VendiGuidance`. For "auto", call
             `settle` after each step.
+        cfg_every: the interval at which CFG is computed: see `ScaledCFG`.
 
     Attributes:
         cfg: the `ScaledCFG`; its `share` may be set after each step.
@@ -66,10 +67,11 @@ class Network:
         ValueError: the undistilled network does not fit the pipeline.
     """
 
-    reuses_cfg = True
-
-    def __init__(self, pipeline: Any, watch: Watch, undistilled: Undistilled = None) -> None:
-        self.cfg = ScaledCFG(pipeline, watch)
+    def __init__(
+        self, pipeline: Any, watch: Watch, undistilled: Undistilled = None, cfg_every: int = 1
+    ) -> None:
+        self.cfg = ScaledCFG(pipeline, watch, cfg_every)
+        self.cfg_every = cfg_every
         self._pipeline = pipeline
         self._latents_last = family_of(pipeline).latents_last
         self._watch = watch
@@ -159,22 +161,6 @@ class Network:
         first = self.cfg.evaluations[0]
         prompt_output = tensor_of(first.output)[self.cfg.prompt_rows(first)]
         return self._clean(prompt_output, self._watch.step.sample)
-
-    def predict_the_same(self, latents: Tensor) -> None:
-        """Have the next step predict the same clean latents as the last one, without evaluating the
-        network.
-
-        Args:
-            latents: (b, ...) that the last step left, the input of the next one.
-        """
-        if not self.cfg.evaluations or latents.shape != self._watch.step.sample.shape:
-            return
-        first, clean, level = self.cfg.evaluations[0], self.denoised, self.levels[1]
-        noise = (latents - level.signal * clean) / level.noise
-        output = tensor_of(first.output)[self.cfg.prompt_rows(first)].clone()
-        wanted = self._sign(first) * self._watch.output(clean, noise, level)
-        self._part(output, latents).copy_(wanted)
-        self.cfg.known = in_form_of(first.output, output)
 
     @property
     def has_prompt(self) -> bool:

@@ -1,16 +1,15 @@
 """How many evaluations of the network the rounds of a call may take.
 
 Counts are per sample: a step with CFG is two evaluations. The budget is a multiple of the stock
-call's count. Before the rounds only the first and the last step are evaluated, the last one without
-CFG, which leaves evaluations for the rounds. Without CFG they are not counted, and rounds come on
-top.
+call's count. With CFG, the steps before the rounds run without it and those after them with less,
+which leaves evaluations for the rounds. Without CFG nothing is left, and rounds come on top.
 """
 
 import math
 
 from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
 from vendi_guidance.guidance.step import Step
-from vendi_guidance.guidance.timing import is_distilled, network_of, steps_with_cfg
+from vendi_guidance.guidance.timing import is_distilled, network_of, share_of_cfg
 
 ROUNDS, CANDIDATES = 8, 2
 """Rounds, and candidates per round, of a call without CFG. With CFG their product, times the
@@ -65,9 +64,10 @@ def asked_for(settings: Rounds) -> int:
 
 def own_evaluations(step: Step, settings: Rounds) -> int:
     """Evaluations of the call's own steps, the remaining ones included. Steps after the rounds take
-    one, and more only where CFG, or perturbed attention, is computed."""
+    one, and more only where CFG, or perturbed attention, is on and computed anew."""
     network = network_of(step)
-    more = (network.evaluations_per_step - 1) * steps_with_cfg(step, settings)
+    with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in network.ahead)
+    more = (network.evaluations_per_step - 1) * math.ceil(with_cfg / network.cfg_every)
     return network.spent + len(network.ahead) + more
 
 

@@ -246,10 +246,10 @@ class Rounds(Settings):
     budget: float | None = _setting(
         None,
         "Evaluations of the network in a call, as a multiple of the stock call's. Rounds use what "
-        "the steps before them, and those with less classifier-free guidance (CFG), save: at least "
-        "8 evaluations, so that short calls take more than the budget, and at most 16 times the "
-        "budget. Without CFG they come on top: up to 16, and no more than the call has steps; in "
-        "calls of up to 9 steps two, or four where the undistilled network makes the rounds.",
+        "steps with less classifier-free guidance (CFG) save: at least 8 evaluations, so that "
+        "short calls take more than the budget, and at most 16 times the budget. Without CFG they "
+        "come on top: up to 16, and no more than the call has steps; in calls of up to 9 steps "
+        "two, or four where the undistilled network makes the rounds.",
         range=(0, math.inf),
         above=True,
         typical="1 to 1.5",
@@ -286,7 +286,7 @@ class Rounds(Settings):
         0.5,
         "The share of classifier-free guidance (CFG) after the rounds: a scale w becomes "
         "1 + cfg (w - 1). CFG restores what prompts say, and makes samples more alike. Below a "
-        "noise-to-signal ratio of 0.3 CFG is off, whatever `cfg` is.",
+        "noise-to-signal ratio of 0.75 CFG is off, whatever `cfg` is.",
         range=(0, 1),
         typical="0.25 to 1",
     )

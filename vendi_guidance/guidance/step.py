@@ -69,9 +69,9 @@ class Denoiser(Protocol):
         """The noise-to-signal ratios at which the remaining steps begin."""
 
     @property
-    def reuses_cfg(self) -> bool:
-        """Whether steps after the rounds reuse the difference that CFG makes, see
-        `timing.is_near`."""
+    def cfg_every(self) -> int:
+        """N if steps with less than full CFG compute its difference at every N-th step and reuse it
+        in between."""
 
     @property
     def denoised(self) -> Tensor:

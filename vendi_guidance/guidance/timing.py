@@ -1,10 +1,9 @@
-"""When rounds are due, at which noise level they run, what precedes them, and how much CFG follows.
+"""When rounds are due, at which noise level they run, and how much CFG follows them.
 
 Noise levels are ratios of noise to signal: infinite for pure noise, 0 for a clean image. What an
 image shows is decided near the ratio `Rounds.level` x sqrt(D), for latents of D numbers, since the
 noise that hides an image grows with its size. The short schedules of distilled networks often skip
-that level; there the rounds insert it. Above it nothing is decided, so a sampler may take those
-steps with its first prediction.
+that level; there the rounds insert it.
 """
 
 import math
@@ -24,15 +23,17 @@ SHORTER = 2
 """Where a schedule begins below the wanted level, moves are scaled by this power of the share of
 the level that it reaches: the network undoes less of a move at lower noise."""
 
-DECIDED = 0.75
-"""Below this ratio everything that an image shows is decided."""
+CFG_STOP = 0.75
+"""After rounds, CFG is off below this ratio. What the image shows is decided by then, and CFG would
+only make images more alike (Kynkäänniemi et al., NeurIPS 2024)."""
 
-CFG_STOP = 0.3
-"""After rounds, CFG is off below this ratio, where it changes no more than details."""
+CFG_EVERY = 2
+"""After rounds, the difference that CFG adds is computed at every N-th step and reused in between,
+up to the share `REUSABLE`."""
 
-NEAR = 0.85
-"""After rounds, the difference that CFG makes is reused until the ratio has fallen to this share of
-the one that it was computed at. Where steps are longer, reuse loses much of what prompts say."""
+REUSABLE = 0.5
+"""The largest share of CFG of which the difference is reused. With all of it, flow models keep much
+less of what prompts say."""
 
 
 def is_due(step: Step, settings: Rounds) -> bool:
@@ -50,22 +51,8 @@ def is_due(step: Step, settings: Rounds) -> bool:
     if is_distilled(step):
         return end.ratio < DUE_BELOW * wanted
     if start.ratio == math.inf:
-        return end.ratio < DECIDED and not step.is_last
-    return step.is_last or _is_nearest(start.ratio, end.ratio, wanted)
-
-
-def is_undecided(step: Step, settings: Rounds) -> bool:
-    """Whether the next step too ends before the rounds, so that it may reuse this step's prediction
-    of clean latents."""
-    if step.network is None or is_distilled(step) or len(step.network.ahead) < 2:
-        return False
-    start, end = step.network.ahead[:2]
-    return not _is_nearest(start, end, wanted_ratio(step, settings))
-
-
-def _is_nearest(start: float, end: float, wanted: float) -> bool:
-    """Whether, of a step and the later ones, this one starts nearest to the wanted level."""
-    return start * end <= wanted**2
+        return end.ratio < CFG_STOP and not step.is_last
+    return step.is_last or start.ratio * end.ratio <= wanted**2
 
 
 def is_distilled(step: Step) -> bool:
@@ -103,20 +90,11 @@ def share_of_cfg(ratio: float, settings: Rounds) -> float:
     return settings.cfg if ratio > CFG_STOP else 0.0
 
 
-def is_near(ratio: float, computed_at: float) -> bool:
-    """Whether what CFG adds at one noise-to-signal ratio may be reused at a lower one."""
-    return ratio > NEAR * computed_at
-
-
-def steps_with_cfg(step: Step, settings: Rounds) -> int:
-    """The number of remaining steps at which CFG is computed."""
-    network = network_of(step)
-    count, computed_at = 0, math.inf
-    for ratio in network.ahead:
-        is_known = network.reuses_cfg and is_near(ratio, computed_at)
-        if share_of_cfg(ratio, settings) and not is_known:
-            count, computed_at = count + 1, ratio
-    return count
+def cfg_every(settings: Rounds) -> int:
+    """At every how many steps after the rounds CFG is computed: `CFG_EVERY`, or 1 where its share
+    is large, or where the settings fix the number of rounds, so that saved evaluations could not be
+    spent."""
+    return CFG_EVERY if settings.rounds is None and settings.cfg <= REUSABLE else 1
 
 
 def network_of(step: Step) -> Denoiser:
