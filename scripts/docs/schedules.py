@@ -26,7 +26,7 @@ from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
-from vendi_guidance.guidance.timing import CFG_EVERY
+from vendi_guidance.guidance.timing import cfg_every
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
@@ -127,7 +127,7 @@ def _guided(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settin
             evaluations_per_step=1 + model["cfg"],
             spent=index + 1 + model["cfg"],  # only the first step has CFG
             ahead=[before.ratio for before, _ in levels[index + 1 :]],
-            cfg_every=CFG_EVERY,
+            cfg_every=cfg_every(settings),
             has_prompt=True,
             is_undistilled=False,
         )
