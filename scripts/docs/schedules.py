@@ -121,11 +121,13 @@ def _guided(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settin
     """Network evaluations per sample in a call with rounds at the step that is due."""
     latents = torch.empty(1, *model["latent"], device="meta")
     engine = Engine(settings, Memory(1))
+    spent, is_reused = model["cfg"], False  # only the first step has CFG
     for index, between in enumerate(levels):
+        spent += not is_reused
         network: Any = SimpleNamespace(
             levels=between,
             evaluations_per_step=1 + model["cfg"],
-            spent=index + 1 + model["cfg"],  # only the first step has CFG
+            spent=spent,
             ahead=[before.ratio for before, _ in levels[index + 1 :]],
             cfg_every=cfg_every(settings),
             has_prompt=True,
@@ -134,6 +136,7 @@ def _guided(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settin
         step = Step(index, len(levels), latents, network=network)
         if engine.is_due(step):
             return own_evaluations(step, settings) + engine.evaluations(step)
+        is_reused = engine.is_undecided(step)
     raise ValueError(f"no step of {model['name']} is due")
 
 

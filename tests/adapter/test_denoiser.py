@@ -165,6 +165,39 @@ def test_a_repeated_step_changes_nothing_that_follows(name):
         assert torch.equal(call(name, at_step=at_step), plain)
 
 
+# Steps without an evaluation
+
+
+def reused(name, pipe, **how):
+    """The first two steps' predictions without CFG, and the rows evaluated at each, in a call whose
+    second step predicts the same as the first."""
+    found = []
+
+    def at_step(index, latents):
+        found.append((network.denoised, rows.copy()))
+        rows.clear()
+        if index == 0:
+            network.predict_the_same(latents)
+
+    with watching(pipe, cfg=0.0) as (network, _), evaluations(module_of(pipe)) as rows:
+        assert call(name, pipe, at_step, **how).isfinite().all()
+    return zip(*found[:2], strict=True)
+
+
+@pytest.mark.parametrize(("name", "guided"), list(product(NAMES, [False, True])))
+def test_a_step_may_predict_the_same_as_the_one_before_without_an_evaluation(name, guided):
+    (first, second), (_, rows) = reused(name, pipeline(name), guided=guided)
+    torch.testing.assert_close(second, first, rtol=1e-3, atol=1e-3)
+    assert rows == []
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_so_it_may_with_every_scheduler(sdxl, kind):
+    (first, second), (_, rows) = reused("SDXL", with_scheduler(sdxl, kind), num_inference_steps=5)
+    torch.testing.assert_close(second, first, rtol=1e-3, atol=1e-3)
+    assert rows == []
+
+
 # The share of CFG
 
 

@@ -67,7 +67,7 @@ class Call:
         self._watch = self._network = None
 
     def observe(self, step: Step) -> bool:
-        """Record a step of the call, and set the share of CFG for the next one.
+        """Record a step of the call, and prepare the network for the next one.
 
         Returns:
             Whether this step is to be modified.
@@ -95,6 +95,8 @@ class Call:
         )
         if network is not None:
             network.cfg.share = self.engine.share_of_cfg(network.levels[1], is_due)
+            if self.engine.is_undecided(step):
+                network.predict_the_same(step.latents)
         return is_due
 
     def with_prompts(self, step: Step, tensors: dict[str, Any], name: str | None) -> Step:

@@ -55,12 +55,15 @@ class ScaledCFG:
     Attributes:
         share: of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step
             always uses full CFG, because the batch size is not known yet.
+        known: the network's output for the prompts at the next step, which is then not evaluated;
+            None where it has to be. Only while the share is 0.
         evaluations: those of the last step; the first one includes the rows of the prompts.
         rows_evaluated: total number of rows since the start.
     """
 
     def __init__(self, pipeline: Any, watch: Watch, every: int = 1) -> None:
         self.share = 1.0
+        self.known: Any = None
         self.evaluations: list[Evaluation] = []
         self.rows_evaluated = 0
         self._pipeline = pipeline
@@ -74,6 +77,7 @@ class ScaledCFG:
     def forget(self) -> None:
         """Release the tensors of the last step."""
         self.evaluations = []
+        self.known = None
         self._differences = {}
 
     @property
@@ -117,10 +121,9 @@ class ScaledCFG:
         position, rows = len(self.evaluations), evaluation.rows
         first = self.evaluations[0] if position else None  # a later one is without the prompts
         prompts = self.prompt_rows(first or evaluation)
-        if not first and prompts == slice(0, rows):
-            return self._forward(evaluation)
+        is_alone = not first and prompts == slice(0, rows)
         difference = self._recent_difference(position)
-        if self._share and difference is None:
+        if self._share and difference is None and not is_alone:
             raw = self._forward(evaluation)
             output = tensor_of(raw)
             own = _repeated(tensor_of(first.output if first else raw)[prompts], rows)
@@ -130,7 +133,9 @@ class ScaledCFG:
             raw = first.output
             output = tensor_of(raw)[prompts]
         else:
-            raw = self._forward(self.of_prompts(evaluation))
+            raw, self.known = self.known, None
+            if raw is None:
+                raw = self._forward(evaluation if is_alone else self.of_prompts(evaluation))
             output = tensor_of(raw)
         output = _repeated(output, rows)
         if difference is not None:

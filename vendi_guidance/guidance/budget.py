@@ -1,8 +1,9 @@
 """How many evaluations of the network the rounds of a call may take.
 
 Counts are per sample: a step with CFG is two evaluations. The budget is a multiple of the stock
-call's count. With CFG, the steps before the rounds run without it and those after them with less,
-which leaves evaluations for the rounds. Without CFG nothing is left, and rounds come on top.
+call's count. Of the steps before the rounds only the first and the last are evaluated, the last one
+without CFG, and those after them have less CFG: this leaves evaluations for the rounds. Without CFG
+rounds come on top.
 """
 
 import math
@@ -25,6 +26,10 @@ itself takes."""
 FEW_ROUNDS = 4
 """The most evaluations that rounds take with a distilled network. Eight, with moves half as long,
 gave fewer looks and kept no more of what prompts name."""
+
+USUAL_BUDGET = 0.8
+"""The automatic budget up to the default scale. More evaluations gave no more looks, and kept no
+more of what prompts name."""
 
 LARGEST_BUDGET = 1.5
 """The automatic budget at twice the default scale and above. Long moves keep more of what prompts
@@ -72,11 +77,12 @@ def own_evaluations(step: Step, settings: Rounds) -> int:
 
 
 def budget_of(settings: Rounds) -> float:
-    """The budget that is set; else 1, rising to `LARGEST_BUDGET` at twice the default scale."""
+    """The budget that is set; else `USUAL_BUDGET`, rising to `LARGEST_BUDGET` at twice the default
+    scale."""
     if settings.budget is not None:
         return settings.budget
     beyond = min(max(settings.scale / FIRST_MOVE - 1, 0.0), 1.0)
-    return 1 + beyond * (LARGEST_BUDGET - 1)
+    return USUAL_BUDGET + beyond * (LARGEST_BUDGET - USUAL_BUDGET)
 
 
 def _paid_for(step: Step, settings: Rounds) -> int:

@@ -83,6 +83,14 @@ class Engine:
         self._is_pending = self.is_due(step)
         return self._is_pending
 
+    def is_undecided(self, step: Step) -> bool:
+        """Whether the next step may reuse this one's prediction, since rounds follow later."""
+        settings = self.settings
+        if not isinstance(settings, Rounds) or settings.scale == 0 or self._rounds_are_made:
+            return False
+        is_gradient = self.proposer(step, settings) is PROPOSERS["gradient"]
+        return is_gradient and timing.is_undecided(step, settings)
+
     def modify(self, step: Step, remark: str = "") -> Step:
         """The step with guided latents.
 

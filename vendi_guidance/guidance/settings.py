@@ -246,14 +246,14 @@ class Rounds(Settings):
     budget: float | None = _setting(
         None,
         "Evaluations of the network in a call, as a multiple of the stock call's. Rounds use what "
-        "steps with less classifier-free guidance (CFG) save: at least 8 evaluations, so that "
-        "short calls take more than the budget, and at most 16 times the budget. Without CFG they "
-        "come on top: up to 16, and no more than the call has steps; in calls of up to 9 steps "
-        "two, or four where the undistilled network makes the rounds.",
+        "the steps before them, and those with less classifier-free guidance (CFG), save: at least "
+        "8 evaluations, so that short calls take more than the budget, and at most 16 times the "
+        "budget. Without CFG they come on top: up to 16, and no more than the call has steps; in "
+        "calls of up to 9 steps two, or four where the undistilled network makes the rounds.",
         range=(0, math.inf),
         above=True,
-        typical="1 to 1.5",
-        none="1, rising to 1.5 in the upper half of the dial",
+        typical="0.8 to 1.5",
+        none="0.8, rising to 1.5 in the upper half of the dial",
     )
     rounds: int | None = _setting(
         None,

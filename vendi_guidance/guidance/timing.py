@@ -1,9 +1,10 @@
-"""When rounds are due, at which noise level they run, and how much CFG follows them.
+"""When rounds are due, at which noise level they run, what precedes them, and how much CFG follows.
 
 Noise levels are ratios of noise to signal: infinite for pure noise, 0 for a clean image. What an
 image shows is decided near the ratio `Rounds.level` x sqrt(D), for latents of D numbers, since the
 noise that hides an image grows with its size. The short schedules of distilled networks often skip
-that level; there the rounds insert it.
+that level; there the rounds insert it. Above it nothing is decided, so a sampler may take those
+steps with its first prediction.
 """
 
 import math
@@ -52,7 +53,21 @@ def is_due(step: Step, settings: Rounds) -> bool:
         return end.ratio < DUE_BELOW * wanted
     if start.ratio == math.inf:
         return end.ratio < CFG_STOP and not step.is_last
-    return step.is_last or start.ratio * end.ratio <= wanted**2
+    return step.is_last or _is_nearest(start.ratio, end.ratio, wanted)
+
+
+def is_undecided(step: Step, settings: Rounds) -> bool:
+    """Whether the next step too ends before the rounds, so that it may reuse this step's prediction
+    of clean latents."""
+    if step.network is None or is_distilled(step) or len(step.network.ahead) < 2:
+        return False
+    start, end = step.network.ahead[:2]
+    return not _is_nearest(start, end, wanted_ratio(step, settings))
+
+
+def _is_nearest(start: float, end: float, wanted: float) -> bool:
+    """Whether, of a step and the later ones, this one starts nearest to the wanted level."""
+    return start * end <= wanted**2
 
 
 def is_distilled(step: Step) -> bool:
