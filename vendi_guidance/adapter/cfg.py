@@ -100,6 +100,12 @@ class ScaledCFG:
             part -= 1  # the perturbed rows come last
         return slice(part * count, (part + 1) * count)
 
+    @property
+    def prompt_output(self) -> Tensor:
+        """The rows of the prompts in the last step's output."""
+        first = self.evaluations[0]
+        return tensor_of(first.output)[self.prompt_rows(first)]
+
     def of_prompts(self, evaluation: Evaluation, times: int = 1) -> Evaluation:
         """An evaluation for the prompts only, repeated `times` times along the batch."""
         alone = evaluation.of_rows(self.prompt_rows(evaluation), times)
@@ -130,8 +136,7 @@ class ScaledCFG:
             self._differences[position] = self._step, output - own
             return in_form_of(raw, own.lerp(output, self._share))
         if first:
-            raw = first.output
-            output = tensor_of(raw)[prompts]
+            raw, output = first.output, self.prompt_output
         else:
             raw, self.known = self.known, None
             if raw is None:

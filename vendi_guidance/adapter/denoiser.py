@@ -132,7 +132,7 @@ class Network:
 
     def _clean(self, output: Tensor, sample: Tensor) -> Tensor:
         """Clean latents from the network's output for samples at the level before the last step."""
-        output = self._part(output, sample) * self._sign(self.cfg.evaluations[0])
+        output = self._part(output, sample) * self._sign()
         return self._watch.denoise(sample, output, self.levels[0])
 
     @property
@@ -158,9 +158,7 @@ class Network:
             return self._watch.prediction.denoised
         # the scheduler's prediction has CFG, which spreads predictions several times as far apart
         # as those of the rounds
-        first = self.cfg.evaluations[0]
-        prompt_output = tensor_of(first.output)[self.cfg.prompt_rows(first)]
-        return self._clean(prompt_output, self._watch.step.sample)
+        return self._clean(self.cfg.prompt_output, self._watch.step.sample)
 
     def predict_the_same(self, latents: Tensor) -> None:
         """Have the next step predict the same clean latents as the last one, without evaluating the
@@ -171,12 +169,11 @@ class Network:
         """
         if not self.cfg.evaluations or latents.shape != self._watch.step.sample.shape:
             return
-        first, clean, level = self.cfg.evaluations[0], self.denoised, self.levels[1]
+        clean, level = self.denoised, self.levels[1]
         noise = (latents - level.signal * clean) / level.noise
-        output = tensor_of(first.output)[self.cfg.prompt_rows(first)].clone()
-        wanted = self._sign(first) * self._watch.output(clean, noise, level)
-        self._part(output, latents).copy_(wanted)
-        self.cfg.known = in_form_of(first.output, output)
+        wanted = self._sign() * self._watch.output(clean, noise, level)
+        output = self._with_latents(self.cfg.prompt_output, wanted)
+        self.cfg.known = in_form_of(self.cfg.evaluations[0].output, output)
 
     @property
     def has_prompt(self) -> bool:
@@ -207,14 +204,15 @@ class Network:
         network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
         factor = _inner(network_input, sample) / (_inner(sample, sample) or 1.0)
         self._check(network_input, factor * sample, "scales its latents")
-        sign = self._sign(first)
+        sign = self._sign()
         asked = self.cfg.of_prompts(first, len(latents) // len(sample))
         args, kwargs = asked.args, asked.kwargs
         level = level or self.levels[0]
         if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])
-            timestep = self._timestep_at(level, timestep_in(args, kwargs), sign)
+            given_timestep = timestep_in(args, kwargs)
+            timestep = _timestep_at(level, given_timestep, sign < 0, self._watch, self._pipeline)
             args, kwargs = with_timestep(args, kwargs, timestep)
         args, kwargs = self._with_input(args, kwargs, factor * latents)
         if prompt_noise:
@@ -226,11 +224,11 @@ class Network:
         raw = answer(self._undistilled, asked.module, asked.forward, args, kwargs)
         return self._watch.denoise(latents, self._part(tensor_of(raw), latents) * sign, level)
 
-    def _sign(self, first: Evaluation) -> float:
+    def _sign(self) -> float:
         """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
         that reverse time), else 1."""
         given = self._watch.step.output
-        output = self._part(tensor_of(first.output)[self.cfg.prompt_rows(first)], given).to(given)
+        output = self._part(self.cfg.prompt_output, given).to(given)
         sign = -1.0 if _inner(output, given) < 0 else 1.0
         if self.cfg.is_off or self.evaluations_per_step == 1:
             self._check(given, sign * output, "changes its network's output")
@@ -241,23 +239,6 @@ class Network:
         if _inner(difference, difference) > TOLERANCE**2 * _inner(expected, expected):
             raise no_rounds(self._pipeline, f"it {what} in a way that is not known")
 
-    def _timestep_at(self, level: Level, timestep: float | None, sign: float) -> float:
-        """The network's timestep at another level, from the one of the last step; ValueError if
-        that follows none of the known conventions."""
-        watch, pipeline = self._watch, self._pipeline
-        count = watch.scheduler.config.num_train_timesteps
-        if timestep is None:
-            raise no_rounds(pipeline, "whose network is not given one timestep for all of a batch")
-        expected = watch.timestep_at(watch.levels[0])
-        convention = convention_of(timestep, watch.timestep, count, backwards=sign < 0)
-        if convention is None or abs(watch.timestep - expected) > SLACK * count:
-            raise no_rounds(
-                pipeline,
-                f"which gives its network the timestep {timestep:g} where the scheduler's is "
-                f"{watch.timestep:g} and that of its noise level {expected:g}",
-            )
-        return convention(watch.timestep_at(level), count)
-
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
 
@@ -266,12 +247,16 @@ class Network:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with other latents; channels or tokens appended to them stay."""
         old = input_of(args, kwargs)
-        new = tensor_of(old).clone()
-        self._part(new, latents).copy_(latents)
-        new = in_form_of(old, new)
+        new = in_form_of(old, self._with_latents(tensor_of(old), latents))
         if args:
             return (new, *args[1:]), kwargs
         return args, {**kwargs, input_name(kwargs): new}
+
+    def _with_latents(self, x: Tensor, latents: Tensor) -> Tensor:
+        """A copy of a network's input or output with other latents."""
+        x = x.clone()
+        self._part(x, latents).copy_(latents)
+        return x
 
     def _part(self, x: Tensor, like: Tensor) -> Tensor:
         """A view of the latents in a network's input or output, in the shape of `like`. Pipelines
@@ -282,6 +267,25 @@ class Network:
             last = x.shape[dimension] - size
             x = x.narrow(dimension, last if self._latents_last else 0, size)
         return x
+
+
+def _timestep_at(
+    level: Level, timestep: float | None, backwards: bool, watch: Watch, pipeline: Any
+) -> float:
+    """The network's timestep at another level, from the one of the last step; ValueError if that
+    follows none of the known conventions."""
+    count = watch.scheduler.config.num_train_timesteps
+    if timestep is None:
+        raise no_rounds(pipeline, "whose network is not given one timestep for all of a batch")
+    expected = watch.timestep_at(watch.levels[0])
+    convention = convention_of(timestep, watch.timestep, count, backwards=backwards)
+    if convention is None or abs(watch.timestep - expected) > SLACK * count:
+        raise no_rounds(
+            pipeline,
+            f"which gives its network the timestep {timestep:g} where the scheduler's is "
+            f"{watch.timestep:g} and that of its noise level {expected:g}",
+        )
+    return convention(watch.timestep_at(level), count)
 
 
 def _entry(module: nn.Module) -> str:
