@@ -11,7 +11,7 @@ from vendi_guidance import VendiGuidance
 from vendi_guidance.comparison.baselines import LimitedInterval, UndistilledFirst
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Method, PipelineCall
-from vendi_guidance.comparison.network import rows_counted
+from vendi_guidance.runs.sweep import rows_counted
 
 STEPS = 4
 PROMPTS = [0, 0, 1]

@@ -17,10 +17,10 @@ from vendi_guidance.comparison.baselines import (
 )
 from vendi_guidance.comparison.embedding_noise import CADS, SeedVariance
 from vendi_guidance.comparison.methods import Method, PipelineCall, Sample
-from vendi_guidance.comparison.network import rows_counted
 from vendi_guidance.comparison.selection import Select
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.runner import Generated, Sampler
+from vendi_guidance.runs.sweep import rows_counted
 
 UNGUIDED = "unguided"
 OURS = "ours"

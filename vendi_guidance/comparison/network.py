@@ -18,7 +18,7 @@ from vendi_guidance.adapter.cfg import Evaluation as NetworkCall
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.tokens import with_tokens
-from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO, Undistilled, answer, check_fits
+from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO, answer, check_fits
 from vendi_guidance.comparison.methods import Method, PipelineCall
 from vendi_guidance.patching import Patch
 
@@ -134,21 +134,6 @@ class PerStep(Method):
 
         with _patched(networks, replaced):
             yield {}
-
-
-@contextmanager
-def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[int]]:
-    """Context that yields a list of the rows of each evaluation, as they occur, by the pipeline's
-    networks and the undistilled one (if it is a module)."""
-    counts: list[int] = []
-    others = [undistilled] if isinstance(undistilled, nn.Module) else []
-
-    def counted(call: NetworkCall) -> Any:
-        counts.append(call.rows)
-        return call.forward(*call.args, **call.kwargs)
-
-    with _patched(_networks(pipe) + others, counted):
-        yield counts
 
 
 @contextmanager
