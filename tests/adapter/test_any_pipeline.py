@@ -8,6 +8,7 @@ import torch
 
 from tests.adapter.test_denoiser import PROMPTS, pipeline
 from tests.helpers.tiny_pipelines import CASES
+from tests.helpers.tiny_unets import stable_diffusion_xl_pag
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.guidance.samples import unit_rows
@@ -23,7 +24,7 @@ RETURNS_OTHER_LATENTS = ["Flux 2 Klein"]  # in the units of its VAE
 
 # They hand a diffusers callback only what the call asks for, whatever the callback asks for.
 DEAF = ["Flux", "Chroma", "AuraFlow", "Lumina", "Lumina2", "Qwen-Image", "Z-Image", "AnimateDiff"]
-DEAF += ["SDXL PAG", "Qwen-Image 2.1", "Krea 2", "Flux 2", "Flux 2 Klein", "Ovis-Image"]
+DEAF += ["Qwen-Image 2.1", "Krea 2", "Flux 2", "Flux 2 Klein", "Ovis-Image"]
 
 # What stands in their denoising loops but is not offered to callbacks.
 MASKED = ["Chroma", "Sana", "AuraFlow", "Lumina2", "HunyuanDiT", "LTX"]
@@ -111,10 +112,23 @@ def test_most_pipelines_ask_a_diffusers_callback_what_it_needs(name):
 
 @pytest.mark.parametrize("name", DEAF)
 def test_for_the_others_the_call_must_say_it(name):
-    pipe = CASES[name].make()  # PAG stays in the network of a call that raised
+    pipe = pipeline(name)
     [asked, *_] = prompt_inputs(pipe)
     with pytest.raises(ValueError, match=rf"{asked}.* call it with \*\*guidance.on\(pipe\)"):
         pipe(**CASES[name].arguments(PROMPTS), callback_on_step_end=published())
+
+
+def test_perturbed_attention_is_refused_unless_guidance_is_off():
+    pipe, case = stable_diffusion_xl_pag(), CASES["SDXL"]
+    pipe.set_progress_bar_config(disable=True)
+    for refused in (VendiGuidance(), published()):
+        with pytest.raises(ValueError, match=r"XLPAGPipeline perturbs .* use StableDiffusionXLP"):
+            pipe(**case.arguments(PROMPTS), callback_on_step_end=refused)
+        with pytest.raises(ValueError, match="which guidance does not support"):
+            refused.on(pipe)
+    expected = pipe(**case.arguments(PROMPTS))[0]
+    off = VendiGuidance(strength=0.0).on(pipe)
+    assert torch.equal(expected, pipe(**case.arguments(PROMPTS), **off)[0])
 
 
 @pytest.mark.parametrize("name", WITHOUT_PROMPTS)

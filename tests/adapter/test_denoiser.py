@@ -84,10 +84,6 @@ def rows_evaluated(name, cfg, guided=True, every=1, **more):
     return steps
 
 
-def without_pag(name):
-    return {"pag_scale": 0.0} if "PAG" in name else {}
-
-
 def start_at(latents):
     """What a callback does so that the second step of a call starts at these latents."""
     return lambda index, _: latents if index == 0 else None
@@ -139,7 +135,7 @@ def test_several_candidates_of_each_sample_are_predicted_as_each_alone(name):
 
 @pytest.mark.parametrize(
     ("name", "guided", "expected"),
-    [("SDXL", True, [4, 2]), ("SDXL", False, [2, 2, 2]), ("SDXL PAG", True, [6])],
+    [("SDXL", True, [4, 2]), ("SDXL", False, [2, 2, 2])],
 )
 def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(name, guided, expected):
     seen = []
@@ -205,7 +201,7 @@ def test_so_it_may_with_every_scheduler(sdxl, kind):
 def test_without_cfg_the_steps_after_the_first_are_those_of_an_unguided_call(name):
     seen = []
     found = scaled(name, 0.0, at_step=lambda index, latents: seen.append(latents))
-    expected = call(name, at_step=start_at(seen[0]), guided=False, **without_pag(name))
+    expected = call(name, at_step=start_at(seen[0]), guided=False)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     assert not torch.equal(found, call(name))
 
@@ -220,7 +216,7 @@ def test_half_of_cfg_lies_halfway(name, more):
 
 
 @pytest.mark.parametrize("every", [1, CFG_EVERY, 3])
-@pytest.mark.parametrize("name", ["SDXL", "SDXL PAG", "Z-Image", *IN_TWO_EVALUATIONS])
+@pytest.mark.parametrize("name", ["SDXL", "Z-Image", *IN_TWO_EVALUATIONS])
 def test_of_so_many_steps_the_first_finds_what_cfg_adds(name, every):
     [first, *plain] = rows_evaluated(name, 0.0)
     [_, *scaled] = rows_evaluated(name, 0.5, every=every)
@@ -239,12 +235,12 @@ def test_what_cfg_adds_changes_little_from_a_step_to_the_next(name, more):
 
 
 @pytest.mark.parametrize(
-    "name", ["SDXL", "SDXL PAG", "SD3", "Sana", "Z-Image", "AnimateDiff", *IN_TWO_EVALUATIONS]
+    "name", ["SDXL", "SD3", "Sana", "Z-Image", "AnimateDiff", *IN_TWO_EVALUATIONS]
 )
 def test_without_cfg_only_the_rows_of_prompts_are_evaluated(name):
-    [plain, *_] = rows_evaluated(name, 0.0, guided=False, **without_pag(name))
+    [plain, *_] = rows_evaluated(name, 0.0, guided=False)
     [first, *others] = rows_evaluated(name, 0.0)
-    assert sum(first) == (3 if "PAG" in name else 2) * sum(plain)
+    assert sum(first) == 2 * sum(plain)
     assert others == [plain] * len(others) != []
 
 

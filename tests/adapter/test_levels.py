@@ -150,8 +150,7 @@ def recorded(name, pipe, steps):
     found = []
 
     def at_step(index, latents):
-        if index:  # the first step has all of perturbed attention
-            found.append((watch.step.sample, watch.levels[0], watch.prediction.denoised))
+        found.append((watch.step.sample, watch.levels[0], watch.prediction.denoised))
 
     with watching(pipe, cfg=0.0) as (_, watch):
         call(name, pipe, at_step, guided=False, num_inference_steps=steps)

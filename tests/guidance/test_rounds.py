@@ -177,12 +177,6 @@ def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_a
     assert rows == [3] * (2 + USUAL_ROUNDS + 11 - spy.changed[0])
 
 
-def test_steps_with_perturbed_attention_count_in_the_budget():
-    pipe, how = CASES["SDXL PAG"].make(), {"name": "SDXL PAG", "steps": 10, "guided": True}
-    stock, usual = (sum(evaluations(pipe, it, **how)) for it in (None, VendiGuidance(level=0.25)))
-    assert USUAL_BUDGET * stock - 3 * CANDIDATES < usual <= USUAL_BUDGET * stock
-
-
 # What comes out
 
 

@@ -131,10 +131,6 @@ def sd3_text() -> dict[str, Any]:
 
 FOLDERS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "SD 1.5": (unet.stable_diffusion, lambda: {**vae(), **clip()}),
-    "SDXL PAG": (
-        unet.stable_diffusion_xl_pag,
-        lambda: {**vae(), **clip(width=WIDTH // 2), **clip("_2", WIDTH // 2, projects=True)},
-    ),
     "SD3": (dit.stable_diffusion_3, lambda: {**flow_vae(), **sd3_text()}),
     "Flux": (dit.flux, lambda: {**flow_vae(), **clip(), **t5("_2")}),
     "Chroma": (dit.chroma, lambda: {**flow_vae(), **t5()}),

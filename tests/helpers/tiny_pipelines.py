@@ -149,7 +149,6 @@ CASES: dict[str, Case] = {
         {**STARTED, **SMALL, "mask_image": (IMAGE[:, :1] > 0.3).float()},
     ),
     "SDXL ControlNet": Case(unet.stable_diffusion_xl_controlnet, POOLED, {"image": IMAGE}),
-    "SDXL PAG": Case(unet.stable_diffusion_xl_pag, POOLED),
     "Kolors": Case(unet.kolors, POOLED, repeats=False),
     "Kandinsky 2.2": Case(
         unet.kandinsky_2_2, {"image_embeds": (WIDTH,)}, SMALL, always_negative=True

@@ -18,7 +18,7 @@ from vendi_guidance.commands import generate
 from vendi_guidance.runs.pipelines import GUIDED, guided_class, stock_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
-OWN_SIZE = ["SD 1.5", "SDXL PAG", "PixArt-alpha", "PixArt-Sigma", "Sana", "HunyuanDiT"]
+OWN_SIZE = ["SD 1.5", "PixArt-alpha", "PixArt-Sigma", "Sana", "HunyuanDiT"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:diffusers.*")
 
@@ -83,6 +83,7 @@ REFUSED = {
     "WuerstchenPriorPipeline": "does not generate images",
     "StableAudioPipeline": "does not generate images",
     "IFPipeline": "takes no callback_on_step_end",
+    "StableDiffusion3PAGPipeline": "perturbs attention (PAG)",
     "PRXPipeline": "ignores what its callback returns",
 }
 """Also those of the page are tested."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from vendi_guidance.adapter.calling import RunningCall, local_of
 from vendi_guidance.adapter.denoiser import Network
+from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.prompts import is_pooled_clip, prompt_features, why_no_prompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.adapter.undistilled import AUTO, Undistilled
@@ -48,6 +49,12 @@ class Call:
         if undistilled not in (None, AUTO) and settings.scale and isinstance(settings, Published):
             raise ValueError(
                 "undistilled is for rounds, and guidance as published makes none: leave it out"
+            )
+        kind = type(pipeline).__name__
+        if family_of(pipeline).perturbs_attention and settings.scale:
+            raise ValueError(
+                f"{kind} perturbs attention (PAG), which guidance does not support: use "
+                f"{kind.replace('PAG', '')}"
             )
         self.settings = settings
         self._undistilled = undistilled

@@ -7,8 +7,7 @@ the outputs without prompts by
     prompt output + share x (output without prompts - prompt output)
 
 multiplies what CFG adds by `share`. If the share is 0, or the difference is known from an earlier
-step, only the rows of the prompts are evaluated. Perturbed-attention guidance, which adds a third
-part to the batch, is scaled in the same way.
+step, only the rows of the prompts are evaluated.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 
 from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, tensor_of
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.pag import has_pag, without_pag
 from vendi_guidance.adapter.schedule import Watch
 
 
@@ -96,8 +94,6 @@ class ScaledCFG:
             raise no_rounds(self._pipeline, f"its network gets {rows} rows for {count} samples")
         parts = rows // count
         part = 0 if parts == 1 or family_of(self._pipeline).prompts_first else parts - 1
-        if parts > 1 and has_pag(self._pipeline):
-            part -= 1  # the perturbed rows come last
         return slice(part * count, (part + 1) * count)
 
     @property
@@ -108,10 +104,7 @@ class ScaledCFG:
 
     def of_prompts(self, evaluation: Evaluation, times: int = 1) -> Evaluation:
         """An evaluation for the prompts only, repeated `times` times along the batch."""
-        alone = evaluation.of_rows(self.prompt_rows(evaluation), times)
-        if has_pag(self._pipeline):
-            alone = alone._replace(forward=without_pag(alone.module, alone.forward))
-        return alone
+        return evaluation.of_rows(self.prompt_rows(evaluation), times)
 
     def evaluate(self, evaluation: Evaluation) -> Any:
         """The output that the pipeline gets from its network."""

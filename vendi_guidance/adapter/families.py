@@ -20,6 +20,7 @@ class Family:
         ignores_callback: the callback's return value has no effect.
         tokens_per_frame: prompt embeddings have one row for each frame of a video.
         pools_language_model: pooled embeddings are a language model's, not CLIP's.
+        perturbs_attention: the pipeline cannot be guided.
         no_cfg: the largest guidance scale without CFG.
     """
 
@@ -30,6 +31,7 @@ class Family:
     ignores_callback: bool = False
     tokens_per_frame: bool = False
     pools_language_model: bool = False
+    perturbs_attention: bool = False
     no_cfg: float = 1.0
 
 
@@ -37,6 +39,9 @@ OTHERS = Family("")
 
 # pipelines with `prompts_first` concatenate prompts and negative prompts in this order
 FAMILIES = (
+    # perturbed-attention guidance (PAG): rows of prompts cannot be evaluated alone, because some
+    # layers expect the perturbed rows too; first, as each such pipeline is of another family too
+    Family("PAGMixin", perturbs_attention=True),
     Family("AnimateDiff", tokens_per_frame=True),  # the UNet's rows are frames
     Family("Kolors", pools_language_model=True),  # encodes prompts with ChatGLM alone
     Family("Krea2", no_cfg=0.0),  # a scale w adds w times the difference, not w - 1

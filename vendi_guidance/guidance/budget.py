@@ -69,7 +69,7 @@ def asked_for(settings: Rounds) -> int:
 
 def own_evaluations(step: Step, settings: Rounds) -> int:
     """Evaluations of the call's own steps, the remaining ones included. Steps after the rounds take
-    one, and more only where CFG, or perturbed attention, is on and computed anew."""
+    one, and more only where CFG is on and computed anew."""
     network = network_of(step)
     with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in network.ahead)
     more = (network.evaluations_per_step - 1) * math.ceil(with_cfg / network.cfg_every)

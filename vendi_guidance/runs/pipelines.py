@@ -90,6 +90,8 @@ def _refusal(kind: type[DiffusionPipeline]) -> str | None:
     has_own_class = any(guided.stock is kind for guided in GUIDED)
     if not has_own_class and "callback_on_step_end" not in taken:
         return "takes no callback_on_step_end, which guidance needs"
+    if family_of(kind).perturbs_attention:
+        return "perturbs attention (PAG), which guidance does not support"
     if family_of(kind).ignores_callback:
         return "ignores what its callback returns, so guidance would have no effect"
     return None
