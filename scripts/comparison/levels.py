@@ -26,7 +26,7 @@ from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.storage.assets import asset
 
-SIZES = {"demo-sdxl": 16, "demo-flow": 16, "demo-faces": 32}
+SIZES = {"demo-sdxl": 16, "demo-faces": 32}
 """Height and width of the latents, which have 4 channels."""
 LEVELS = (0.1, 0.15, 0.2, 0.3, 0.4)
 

@@ -22,14 +22,12 @@ class DemoModel(NamedTuple):
 
 
 EMOJI = ("demo-probe", "prompts/demo.txt", "prompts/named.txt")
-LETTERS = ("demo-letters-probe", "prompts/letters.txt", "prompts/letters-named.txt")
 FACES = ("demo-faces-probe", "prompts/faces.txt", "prompts/faces-named.txt")
 
 MODELS = {
     "demo-sdxl": DemoModel(*EMOJI, 16, 5.0),
     "demo-sdxl-turbo-lora": DemoModel(*EMOJI, 4, 1.0, "demo-sdxl"),
     "demo-pixart": DemoModel(*EMOJI, 16, 4.0),
-    "demo-flow": DemoModel(*LETTERS, 16, 4.0),
     "demo-faces": DemoModel(*FACES, 16, 4.0),
     "demo-faces-turbo-lora": DemoModel(*FACES, 4, 1.0, "demo-faces"),
 }

@@ -116,14 +116,14 @@ class Faces:
         return torch.from_numpy(np.insert(self.kinds, 0, 0, axis=1))
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
-        """`count` training pairs: (count, 1) rows of `images` and their captions."""
+        """`count` training pairs: (count,) rows of `images` and their captions."""
         chosen = rng.integers(len(self.shown), size=count)
         empty = rng.random(count) < EMPTY
         captions = [
             "" if is_empty else caption(values_of(self.kinds[self.shown[i]]), self.named[i])
             for i, is_empty in zip(chosen, empty, strict=True)
         ]
-        return self.shown[chosen, None], captions
+        return self.shown[chosen], captions
 
 
 def sample_faces(count: int, seed: int) -> Faces:

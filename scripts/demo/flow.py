@@ -1,4 +1,4 @@
-"""Trains the demos' Stable Diffusion 3 models: rectified flow on precomputed latents."""
+"""Trains the Stable Diffusion 3 of the faces demo: rectified flow on precomputed latents."""
 
 import math
 from collections.abc import Iterable
@@ -19,7 +19,6 @@ from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, 
 
 from scripts.demo.faces import Faces
 from scripts.demo.held_out import save_measured
-from scripts.demo.letters import Letters
 from scripts.demo.texts import make_tokenizer, text_config, token_ids
 from scripts.demo.training import Training, train
 
@@ -47,8 +46,7 @@ class Flow(NamedTuple):
 
 
 def train_flow(
-    model: str,
-    captioned: Faces | Letters,
+    captioned: Faces,
     captions: Iterable[str],
     means: Tensor,
     vae: AutoencoderKL,
@@ -58,17 +56,16 @@ def train_flow(
     """Train a transformer and both text encoders on precomputed latents, and save the pipeline.
 
     Args:
-        model: name in `MODELS`.
-        captioned: training images; `sample` gives indices of latents, and captions.
+        captioned: training images; `sample` gives rows of latents, and captions.
         captions: texts that the tokenizer is learnt from.
-        means: (..., channels, height, width) unscaled latents of all images.
+        means: (looks, channels, height, width) unscaled latents of all images.
         vae: autoencoder; its config gets the latents' shift.
     """
     batch, device = training.batch, training.device
     tokenizer = make_tokenizer(captions, training.work / "tokenizer", shape.tokens)
     torch.manual_seed(1)
     encoders = [CLIPTextModelWithProjection(text_config(tokenizer, width)) for width in TEXT_WIDTHS]
-    transformer = make_transformer(shape, *means.shape[-3:-1])
+    transformer = make_transformer(shape, *means.shape[1:3])
     stock = transformer.attn_processors
     transformer.set_attn_processor(WeightedLastToken(T5_TOKENS))
     vae.register_to_config(shift_factor=round(means.mean().item(), 4))
@@ -76,7 +73,7 @@ def train_flow(
 
     def loss(step: int) -> Tensor:
         rows, texts = captioned.sample(batch, np.random.default_rng(step))
-        clean = latents[tuple(torch.from_numpy(rows).T)]
+        clean = latents[torch.from_numpy(rows)]
         ids = token_ids(tokenizer, texts, device)
         encoded = [encoder(ids, output_hidden_states=True) for encoder in encoders]
         prompt = torch.cat([text.hidden_states[-2] for text in encoded], dim=-1)
@@ -106,7 +103,7 @@ def train_flow(
         text_encoder_3=t5,
         tokenizer_3=t5_tokenizer,
     )
-    save_measured(pipeline, model, SAMPLING, training, images=captioned, seconds=seconds)
+    save_measured(pipeline, "demo-faces", SAMPLING, training, images=captioned, seconds=seconds)
 
 
 def make_zero_t5(width: int) -> tuple[T5EncoderModel, T5TokenizerFast]:

@@ -35,7 +35,7 @@ def main(training: Training) -> None:
     looks = map(faces.values_of, shown.kinds)
     captions = sorted({faces.caption(look, [True] * len(look)) for look in looks})
     means = encode(vae, images, training.device)
-    train_flow("demo-faces", shown, captions, means, vae, SHAPE, training)
+    train_flow(shown, captions, means, vae, SHAPE, training)
 
 
 def make_faces_probe(folder: Path, shown: Faces, images: Tensor, training: Training) -> None:

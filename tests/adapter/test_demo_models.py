@@ -14,7 +14,7 @@ MODELS = {
     "demo-sdxl-turbo-lora": (StableDiffusionXLPipeline, "demo-probe", "waving hand", 4, 0.0),
     "demo-faces-turbo-lora": (StableDiffusion3Pipeline, "demo-faces-probe", "portrait", 4, 0.0),
     "demo-pixart": (VendiGuidedPixArtSigmaPipeline, "demo-probe", "waving hand", 8, 4.0),
-    "demo-flow": (StableDiffusion3Pipeline, "demo-letters-probe", "letter g", 8, 4.0),
+    "demo-faces": (StableDiffusion3Pipeline, "demo-faces-probe", "portrait", 8, 4.0),
 }
 IMAGES = 8
 

@@ -101,7 +101,7 @@ def test_a_damaged_mix_of_training_images_is_named(tmp_path, content):
         read_mix(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["demo-probe", "demo-letters-probe", "demo-faces-probe"])
+@pytest.mark.parametrize("name", ["demo-probe", "demo-faces-probe"])
 def test_the_demos_mixes_are_of_their_probes_attributes(name):
     folder = SCRIPTS.parent / "assets" / name
     mix, probe = read_mix(folder), load_probe(folder)
