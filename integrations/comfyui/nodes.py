@@ -9,7 +9,7 @@ from comfy.patcher_extension import WrappersMP
 from comfy_api.latest import ComfyExtension, io, ui
 
 from vendi_guidance.guidance.objectives import OBJECTIVES
-from vendi_guidance.guidance.settings import STRENGTH, Rounds
+from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 
 from .memory import KINDS, MemoryStore
 from .sampling import DiverseSampling
@@ -32,7 +32,7 @@ class DiverseBatch(io.ComfyNode):
                 io.Model.Input("model"),
                 io.Float.Input(
                     "diversity",
-                    default=STRENGTH,
+                    default=DIVERSITY,
                     min=0.0,
                     max=1.0,
                     step=0.05,
@@ -70,7 +70,7 @@ class DiverseBatch(io.ComfyNode):
 
     @classmethod
     def validate_inputs(
-        cls, diversity: float = STRENGTH, memory: str = KINDS[0], memory_name: str = "default"
+        cls, diversity: float = DIVERSITY, memory: str = KINDS[0], memory_name: str = "default"
     ) -> bool | str:
         """True, or an error message. ComfyUI calls this before it runs a workflow, without the
         inputs that are linked: their values are not known yet."""
@@ -84,7 +84,7 @@ class DiverseBatch(io.ComfyNode):
 
     @classmethod
     def fingerprint_inputs(
-        cls, memory: str = "", diversity: float = STRENGTH, **others: Any
+        cls, memory: str = "", diversity: float = DIVERSITY, **others: Any
     ) -> str:
         """A new value each time if the images depend on a lasting memory, so that ComfyUI does not
         reuse the images of the last run."""
@@ -107,7 +107,7 @@ class DiverseBatch(io.ComfyNode):
         for kind in (WrappersMP.OUTER_SAMPLE, WrappersMP.SAMPLER_SAMPLE):
             patched.remove_wrappers_with_key(kind, KEY)  # the last node replaces earlier ones
         if diversity > 0:
-            settings = Rounds(strength=diversity, objective=objective)
+            settings = Rounds(diversity=diversity, objective=objective)
             folder = Path(folder_paths.get_user_directory(), KEY)
             store = MemoryStore(memory, memory_name, folder)
             wrapper = DiverseSampling(settings, store, undistilled)

@@ -27,7 +27,7 @@ from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, measure
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.guidance.budget import CANDIDATES
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
-from vendi_guidance.guidance.settings import SIGMA_SHARE, STRENGTH
+from vendi_guidance.guidance.settings import DIVERSITY, SIGMA_SHARE
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction
 from vendi_guidance.guidance.window import SlidingWindow
@@ -59,7 +59,7 @@ SDXL = {
 }
 
 Call = Callable[[int, float], Any]
-"""Generates a batch of a given size at a given strength."""
+"""Generates a batch of a given size at a given diversity."""
 
 
 class Samples:
@@ -177,7 +177,7 @@ def measured(step: Step, device: torch.device) -> Pair:
 
 
 def calls(device: torch.device) -> str:
-    """A table of calls at the default strength, compared with stock calls."""
+    """A table of calls at the default diversity, compared with stock calls."""
     rows = [*call_rows("16 steps of the demo SDXL", demo_call(device), (1, 8, 16), device)]
     if device.type == "cuda":
         rows += call_rows("50 steps of SDXL's size", sdxl_call(device), (1, 4), device)
@@ -188,9 +188,9 @@ def call_rows(
     name: str, call: Call, batches: Sequence[int], device: torch.device
 ) -> Iterator[list[object]]:
     """Rows of the table, one for each batch size."""
-    call(1, STRENGTH)  # warm-up
+    call(1, DIVERSITY)  # warm-up
     for batch in batches:
-        functions = [partial(call, batch, strength) for strength in (STRENGTH, 0)]
+        functions = [partial(call, batch, diversity) for diversity in (DIVERSITY, 0)]
         pair = Pair(*measure(functions, device, least=3, most=9))
         times = in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)
         yield [name, batch, *times, in_seconds(pair.baseline.seconds), pair.ratio]

@@ -36,11 +36,11 @@ from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 NETWORKS = {f"{survey}-{size}": (survey, size) for survey in ("hsc", "ZTF") for size in (32, 64)}
-UNGUIDED, REFERENCE = Rounds(strength=0), range(1000, 1032)
+UNGUIDED, REFERENCE = Rounds(diversity=0), range(1000, 1032)
 SAMPLES = {
     "without guidance": (UNGUIDED, range(8)),
     "without, other seeds": (UNGUIDED, range(100, 108)),
-    **{f"strength {it:g}": (Rounds(strength=it), range(8)) for it in (0.25, 0.5, 1)},
+    **{f"strength {it:g}": (Rounds(diversity=it), range(8)) for it in (0.25, 0.5, 1)},
     **{f"level {it:g}": (Rounds(level=it), range(8)) for it in (0.05, 0.1, 0.4)},
 }
 """Settings, and the seeds of the batches. Strength 0.5 at level 0.2 is the default."""
@@ -168,7 +168,7 @@ def plausibility(sample: Sample, reference: Sample) -> str:
 
 def sampled(folder: Path, embedder: ImageEmbedder, settings: Rounds, seeds: range) -> Sample:
     """Batches with these seeds by the network that the folder is named after, generated once."""
-    file = folder / f"{settings.scale:g}-{settings.level:g}-{seeds[0]}.safetensors"
+    file = folder / f"{settings.diversity:g}-{settings.level:g}-{seeds[0]}.safetensors"
     if not file.exists():
         size = NETWORKS[folder.name][1]
         score = load(*NETWORKS[folder.name])

@@ -35,7 +35,7 @@ from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.entries import FAMILIES, OURS, UNGUIDED, USUAL
 from vendi_guidance.comparison.figures import STYLES as LINES
 from vendi_guidance.features.probe import load_probe
-from vendi_guidance.guidance.settings import STRENGTH
+from vendi_guidance.guidance.settings import DIVERSITY
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
@@ -187,7 +187,7 @@ def main(models: tuple[str, ...], output: Path) -> None:
 
 def measure(model: str, folder: Path) -> Result:
     """Run or resume every comparison of a model in a folder."""
-    steps, default = MODELS[model].steps, [f"{OURS}={STRENGTH:g}"]
+    steps, default = MODELS[model].steps, [f"{OURS}={DIVERSITY:g}"]
     main = Job(folder / "methods", model, COUNTS, methods_of(model, USUAL), steps)
     rows = main.run()
     by_steps = {
@@ -316,7 +316,7 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
 def save_grid(path: Path, result: Result) -> None:
     """Save images of some prompts: unguided, the best other method, ours at 0.5 and at 1."""
     rows, folder = result.rows, result.folder
-    ours = [row for row in rows if row.family == OURS and row.strength in (STRENGTH, 1.0)]
+    ours = [row for row in rows if row.family == OURS and row.strength in (DIVERSITY, 1.0)]
     shown = [row for row in (rows[0], result.best_other(ours[0]), *ours) if row is not None]
     prompts = [
         (kind, prompt)

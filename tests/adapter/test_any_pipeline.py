@@ -42,7 +42,7 @@ def latents_of(name, guidance=None, pipe=None, **how):
 
 
 def guidance_for(name, scale=0.3):
-    return published("rke" if name in WITHOUT_PROMPTS else "conditional-rke", scale)
+    return published(objective="rke" if name in WITHOUT_PROMPTS else "conditional-rke", scale=scale)
 
 
 def given_features(name):
@@ -74,7 +74,7 @@ def test_so_do_the_default_settings_where_the_scheduler_is_known(name):
         return
     latents_of(name, guidance)
     plain, guided = latents_of(name), latents_of(name, guidance)
-    assert torch.equal(plain, latents_of(name, VendiGuidance(strength=0)))
+    assert torch.equal(plain, latents_of(name, VendiGuidance(diversity=0)))
     assert guided.isfinite().all() and not torch.allclose(guided, plain, atol=1e-3)
 
 
@@ -127,7 +127,7 @@ def test_perturbed_attention_is_refused_unless_guidance_is_off():
         with pytest.raises(ValueError, match="which guidance does not support"):
             refused.on(pipe)
     expected = pipe(**case.arguments(PROMPTS))[0]
-    off = VendiGuidance(strength=0.0).on(pipe)
+    off = VendiGuidance(diversity=0).on(pipe)
     assert torch.equal(expected, pipe(**case.arguments(PROMPTS), **off)[0])
 
 

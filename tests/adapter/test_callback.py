@@ -93,7 +93,7 @@ def test_what_is_set_after_a_call_at_scale_zero_or_one_cut_short_holds_in_the_ne
 @pytest.mark.parametrize("broken", ["latents", "prompts"])
 @pytest.mark.parametrize("objective", ["conditional-rke", "conditional-vendi"])
 def test_broken_samples_are_skipped_counted_and_warned_about_once(value, broken, objective, caplog):
-    guidance = published(objective, every=5)
+    guidance = published(objective=objective, every=5)
     latents, prompts = batch(3)
     (latents if broken == "latents" else prompts)[1, 0, 0] = value
     with caplog.at_level(logging.WARNING):
@@ -124,7 +124,7 @@ def test_a_call_that_raises_leaves_the_window_as_it_was():
 
 @pytest.mark.parametrize("objective", ["vendi", "rke"])
 def test_an_unconditional_objective_asks_for_no_prompts(objective):
-    guidance = published(objective, scale=0.1)
+    guidance = published(objective=objective, scale=0.1)
     assert guidance.tensor_inputs == ["latents"]
     latents, _ = batch()
     moved = guidance(pipeline(), 0, 0, {"latents": latents})["latents"]
@@ -133,14 +133,14 @@ def test_an_unconditional_objective_asks_for_no_prompts(objective):
 
 nan, inf = float("nan"), float("inf")
 BAD = {
-    "strength": ("between 0, no guidance, and 1", -0.1, 1.1, nan, "high", None),
+    "diversity": ("between 0 and 1", -0.1, 1.1, nan, "high", None),
     "scale": ("", -0.1, nan, inf, None),
     "every": ("", 0, 2.5, None),
     "window": ("", 0, -3, 2.5),
     "truncation": ("", 0),
     "sigma_latent": ("", 0.0),
     "sigma_prompt": ("", -1.0),
-    "rounds": ("a whole number of at least 0", -1, 1.5),
+    "rounds": ("a whole number of at least 1", 0, 1.5),
     "level": ("finite and greater than 0", 0, inf, nan, None),
     "cfg": ("between 0 and 1", -0.1, 1.5, nan, None),
     "beta": ("", -0.1, nan),
@@ -159,7 +159,7 @@ BAD = {
 )
 def test_a_value_out_of_range_is_named(name, wanted, value):
     with pytest.raises(ValueError, match=f"^{name} must be {wanted}.*, got {value!r}"):
-        published(**{name: value})
+        VendiGuidance(Published() if name in ("scale", "every") else None, **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_a_value_out_of_range_is_named(name, wanted, value):
 )
 def test_exemplars_that_do_not_fit_are_refused(exemplars, message):
     with pytest.raises(ValueError, match=message):
-        denoise(published("rke", exemplars=exemplars), *batch(2), at=0)
+        denoise(published(objective="rke", exemplars=exemplars), *batch(2), at=0)
 
 
 def test_an_unconditional_objective_remembers_the_prompts_of_a_named_input():
-    guidance = published("rke", prompt_input="prompt_embeds")
+    guidance = published(objective="rke", prompt_input="prompt_embeds")
     denoise(guidance, *batch(3))
     with guidance.attached(pipeline(), objective="conditional-rke"):
         denoise(guidance, *batch(2, seed=1))
@@ -193,10 +193,10 @@ def test_prompts_that_do_not_fit_the_window_are_refused_at_the_first_step():
 
 @pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
 def test_samples_of_another_shape_are_guided_as_if_nothing_was_remembered(objective):
-    guidance = published(objective)
+    guidance = published(objective=objective)
     guidance.window.append(torch.ones(1, 4, 2, 2), torch.ones(1, 6))
     moved = denoise(guidance, *batch(3), at=0)
-    assert torch.equal(moved, denoise(published(objective), *batch(3), at=0))
+    assert torch.equal(moved, denoise(published(objective=objective), *batch(3), at=0))
     assert guidance.window.shapes == [(4, 2, 2)]
 
 
@@ -288,7 +288,7 @@ def test_a_step_turns_by_its_scale_along_the_score_less_the_share_of_exemplars(o
     z, exemplars = (torch.randn(n, 2, 2, 2, generator=r, dtype=torch.float64) for n in (2, 3))
     prompts = different_prompts(2, dtype=torch.float64)
     options = {"scale": 0.1, "every": 1, "sigma_prompt": 0.5}
-    guidance = published(objective, exemplars=exemplars, beta=0.7, **options)
+    guidance = published(objective=objective, exemplars=exemplars, beta=0.7, **options)
     built = guidance.settings.build_objective(0.5)
     others = SlidingWindow(3, dtype=torch.float64)
     others.append(exemplars)
@@ -311,7 +311,7 @@ def test_a_step_of_the_rke_pair_waits_for_no_device_even_if_its_window_is_elsewh
     window = SlidingWindow(9, dtype=torch.float16, device="cpu")
     latents, prompts = batch(4)
     window.append(latents, None if objective == "rke" else prompts.mean(dim=1))
-    guidance = published(objective, sigma_prompt=0.3, window=window)
+    guidance = published(objective=objective, sigma_prompt=0.3, window=window)
     latents, prompts = (x.to("meta") for x in batch(3))
     for _ in range(2):
         moved = denoise(guidance, latents, prompts, at=0)

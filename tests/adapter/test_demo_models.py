@@ -39,11 +39,11 @@ def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name
     kind, probe_name, prompt, steps, scale = MODELS[name]
     pipe, probe = load(kind, name), load_probe(ASSETS / probe_name)
 
-    def diversity(strength):
+    def diversity(value):
         if kind is VendiGuidedPixArtSigmaPipeline:
-            given = {"diversity": strength, "use_resolution_binning": False}
+            given = {"diversity": value, "use_resolution_binning": False}
         else:
-            given = VendiGuidance(strength=strength).on(pipe)
+            given = VendiGuidance(diversity=value).on(pipe)
         images = draw(pipe, [prompt] * IMAGES, steps, scale, **given)
         # rounding differs between versions of PyTorch, which may cost the student an image
         assert sum(concept == prompt for concept, *_ in probe.looks(images)) >= IMAGES - 1
@@ -64,6 +64,6 @@ def test_four_steps_of_a_lora_show_more_looks_with_its_network_and_the_undistill
             found |= {look for look in probe.looks(images) if look[0] == prompt}
         return len(found)
 
-    without = looks(strength=0.0)
+    without = looks(diversity=0.0)
     for undistilled in (None, "auto"):
-        assert looks(strength=0.5, undistilled=undistilled) > 1.4 * without
+        assert looks(diversity=0.5, undistilled=undistilled) > 1.4 * without

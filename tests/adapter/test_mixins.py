@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
 from tests.helpers.tiny_text import Letters, LettersEncoder
-from vendi_guidance import VendiGuidance
+from vendi_guidance import Published, VendiGuidance
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.runs.pipelines import GUIDED
 
@@ -53,7 +53,9 @@ def given_features(name):
     return unit_rows(torch.stack([tokens[mask].mean(dim=0) for tokens, mask in pairs]))
 
 
-@pytest.mark.parametrize("off", [{"diversity": 0}, {"diversity_scale": 0}])
+@pytest.mark.parametrize(
+    "off", [{"diversity": 0}, {"diversity_preset": "published", "diversity_scale": 0}]
+)
 @pytest.mark.parametrize("cfg", [False, True])
 def test_without_diversity_it_is_bit_identical_to_the_stock_pipeline(name, cfg, off):
     pipe = make(name)
@@ -133,7 +135,7 @@ def test_a_users_callback_gets_what_it_asks_for():
 
 def test_another_guidance_may_take_its_place(name):
     pipe = make(name)
-    pipe.guidance = VendiGuidance(scale=0.3, every=1)
+    pipe.guidance = VendiGuidance(Published(scale=0.3, every=1))
     generate(pipe, name)
     assert len(pipe.guidance.window) == 2
 
@@ -163,5 +165,5 @@ def test_loads_as_a_custom_pipeline_of_diffusers(name, tmp_path):
     pipe.set_progress_bar_config(disable=True)
     size = {"height": 16, "width": 16}
     plain = generate(stock, name, **size)
-    assert torch.equal(generate(pipe, name, diversity_scale=0, **size), plain)
+    assert torch.equal(generate(pipe, name, diversity=0, **size), plain)
     assert not torch.allclose(generate(pipe, name, **EVERY_STEP, **size), plain, atol=1e-3)

@@ -107,14 +107,14 @@ def guided(modular, guidance, cfg=3.0):
 
 
 @pytest.mark.parametrize("preset", [None, "published"])
-def test_guidance_changes_what_comes_out_and_strength_0_does_not(modular, preset):
+def test_guidance_changes_what_comes_out_and_diversity_0_does_not(modular, preset):
     plain = modular.generate(modular.make())
     guidance = VendiGuidance(preset=preset)
     pipe = guided(modular, guidance)
     found = modular.generate(pipe)
     assert found.isfinite().all() and not torch.allclose(found, plain, atol=1e-3)
     assert guidance.skipped == 0
-    guide_loops(modular.blocks, VendiGuidance(strength=0))
+    guide_loops(modular.blocks, VendiGuidance(diversity=0))
     assert torch.equal(modular.generate(modular.make()), plain)
 
 

@@ -230,7 +230,7 @@ def test_other_values_are_refused():
     pipe, published = distilled(), VendiGuidance(Published(), undistilled="adapters")
     refused(VendiGuidance(undistilled=pipe.unet), pipe, "is the pipeline's own network")
     refused(published, pipe, "guidance as published makes none")
-    VendiGuidance(strength=0, undistilled="adapters").on(base())  # does nothing
+    VendiGuidance(diversity=0, undistilled="adapters").on(base())  # does nothing
 
 
 # "auto"

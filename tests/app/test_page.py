@@ -68,7 +68,7 @@ def test_a_whole_session(visit, tmp_path):
     run = read_run(tmp_path / "all" / "with")
     assert run.prompts == ["cat"] * 3 + [HOSTILE] * 3
     assert [row["seed"] for row in run.rows] == list(range(7, 13))
-    assert {round(row["diversity_scale"], 3) for row in run.rows} == {4.24}
+    assert {round(row["diversity"], 3) for row in run.rows} == {0.8}
     assert (tmp_path / "all" / "report" / "report.html").is_file()
 
     page.reload()  # a new session, which is asked about as images are lost

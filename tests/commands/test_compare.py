@@ -97,7 +97,7 @@ def test_the_page_needs_no_other_file_and_no_prompt_is_markup(peace):
     assert "&lt;b&gt;a&lt;/b&gt; fox" in page
     assert not re.search(r'(src|href)="(?!data:|#)', page)
     assert page.count("<img") == 3 * len(RUNS) * 3
-    for title in ("unguided", "Vendi guidance (strength 0.5)", "select from more (pool 2)"):
+    for title in ("unguided", "Vendi guidance (diversity 0.5)", "select from more (pool 2)"):
         assert title in page
 
 

@@ -21,7 +21,7 @@ from tests.helpers.processes import fork, needs_fork, wait
 from tests.helpers.runs import made, read_run
 from vendi_guidance import SlidingWindow
 from vendi_guidance.commands import generate
-from vendi_guidance.guidance.settings import PRESETS, Rounds, dial
+from vendi_guidance.guidance.settings import PRESETS, Rounds, with_prefix
 from vendi_guidance.runs.manifest import MANIFEST
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS
 
@@ -58,7 +58,7 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
     assert [row["seed"] for row in run.rows] == [7, 8, 9, 10, 11, 12]
     assert [row["file_name"] for row in run.rows] == [f"{i:06d}.png" for i in range(6)]
     first = run.rows[0]
-    assert first["diversity_scale"] == Rounds().scale
+    assert first["diversity"] == Rounds().diversity
     assert first["diversity_window"] == 300
     assert first["steps"] == STEPS
     assert first["seconds"] > 0
@@ -66,10 +66,12 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
     assert "skipped" not in result.output
 
 
-@pytest.mark.parametrize("option", ["--diversity", "--diversity-scale"])
-def test_without_diversity_it_is_the_stock_pipeline_bit_by_bit(run_of, tiny_sdxl_folder, option):
+@pytest.mark.parametrize(
+    "options", ["--diversity 0", "--diversity-preset published --diversity-scale 0"]
+)
+def test_without_diversity_it_is_the_stock_pipeline_bit_by_bit(run_of, tiny_sdxl_folder, options):
     same = ("--images-per-prompt", 3, "--batch-size", 3, "--dtype", "float32")
-    run = run_of("cat", option, 0, *same)
+    run = run_of("cat", *options.split(), *same)
     stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder, dtype=torch.float32)
     stock.set_progress_bar_config(disable=True)
     expected = stock(
@@ -89,11 +91,11 @@ NONE = {"sigma_latent": None, "sigma_prompt": None, "truncation": None}
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("--diversity 1 --diversity-rounds 2", dial(1) | {"rounds": 2}),
-        ("--diversity-candidates automatic", dial(0.5) | {"candidates": None}),
+        ("--diversity 1 --diversity-rounds 2", {"diversity": 1, "rounds": 2}),
+        ("--diversity-candidates automatic", {"diversity": 0.5, "candidates": None}),
         (
             "--diversity-preset published --diversity-every 3",
-            PUBLISHED | {"every": 3, "rounds": 0, "level": ..., "cfg": ...},
+            PUBLISHED | {"every": 3, "rounds": ..., "level": ..., "cfg": ...},
         ),
         (
             "--diversity-preset published --diversity-sigma-latent automatic "
@@ -105,7 +107,7 @@ NONE = {"sigma_latent": None, "sigma_prompt": None, "truncation": None}
 )
 def test_settings_are_the_dials_or_a_presets_but_for_those_given(run_of, options, expected):
     [row] = run_of("cat", *options.split()).rows
-    assert {name: row.get(f"diversity_{name}", ...) for name in expected} == expected
+    assert {name: row.get(with_prefix(name), ...) for name in expected} == expected
 
 
 def test_the_words_for_none_belong_to_their_settings(make):
@@ -129,7 +131,7 @@ def test_with_the_memory_of_a_call_batches_do_not_know_of_earlier_ones(run_of):
 
 def test_unguided_images_do_not_depend_on_the_batch_size(run_of):
     # Not bit by bit: matrix products of other shapes round differently. A grey level is all.
-    options = ("--diversity-scale", 0, "--images-per-prompt", 5, "--batch-size")
+    options = ("--diversity", 0, "--images-per-prompt", 5, "--batch-size")
     large, small = (run_of("cat", *options, size, output=f"{size}").pixels for size in (5, 2))
     assert np.abs(large - small).max() <= 1
 
@@ -152,7 +154,7 @@ def test_a_saved_window_makes_two_runs_one(run_of, tmp_path):
 
 def test_an_unguided_run_can_fill_a_window(run_of, tmp_path):
     window = tmp_path / "window.safetensors"
-    options = ("--diversity-scale", 0, "--diversity-window", 2, "--window-out", window)
+    options = ("--diversity", 0, "--diversity-window", 2, "--window-out", window)
     run_of("cat", "--images-per-prompt", 3, *options)
     loaded = SlidingWindow.load(window)
     assert (len(loaded), loaded.size) == (2, 2)
@@ -181,7 +183,14 @@ def test_overwrite_replaces_a_run_and_nothing_else(make, run_of, tmp_path):
         ("--diversity-memory long", ["'long'", "session"]),
         ("--diversity -0.1", ["--diversity", "-0.1"]),
         ("--diversity nan", ["--diversity", "nan"]),
-        ("--diversity 0.5 --diversity-preset published", ["published", "strength", "0.5"]),
+        (
+            "--diversity 0.5 --diversity-preset published",
+            ["--diversity is", 'leave out --diversity-preset="published"'],
+        ),
+        (
+            "--diversity-every 5",
+            ["--diversity-every is a setting of Published", 'add --diversity-preset="published"'],
+        ),
         ("--diversity-preset best", ["'best'", "published"]),
         ("--steps 0", ["--steps", "0"]),
         ("--guidance-scale nan", ["guidance-scale", "nan"]),
@@ -229,7 +238,13 @@ def test_a_window_that_does_not_fit_the_model_leaves_earlier_output_untouched(
     window.save(tmp_path / "other.safetensors")
     run_of("cat")
     before = contents(tmp_path / "out")
-    options = ("--overwrite", "--diversity-every", 1, "--window-in", tmp_path / "other.safetensors")
+    options = (
+        "--overwrite",
+        "--diversity-rounds",
+        1,
+        "--window-in",
+        tmp_path / "other.safetensors",
+    )
     assert_refused(make("cat", *options), "width 7")
     assert contents(tmp_path / "out") == before
 

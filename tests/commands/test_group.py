@@ -65,7 +65,6 @@ def test_help_says_which_model_is_the_default(name):
         ("paint", "No such command 'paint'"),
         ("genrate x", "Did you mean 'generate'?"),
         ("generate x --diversty 1", "'--diversity'"),
-        ("generate x --strength 1", "'--diversity'"),
         ("generate x {output} --preset published", "'--diversity-preset'"),
         ("generate x {output} --diversity-preset publishd", "(did you mean 'published'?)"),
         (

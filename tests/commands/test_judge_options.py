@@ -23,7 +23,7 @@ WRONG_OF = {
     ],
     "compare": [
         (["--method", "magic"], ("--method", "'magic'", "seed-variance")),
-        (["--method", "ours=2"], ("ours=2", "strength")),
+        (["--method", "ours=2"], ("ours=2", "diversity")),
         (["--method", "ours=nan"], ("ours=nan",)),
         (["--method", "select=0.5"], ("select=0.5", "whole number")),
         (["--method", "cads=a,b"], ("cads=a,b", "numbers")),

@@ -49,7 +49,7 @@ def peace(words, tmp_path_factory) -> Path:
 def tried(folder: Path) -> list[dict]:
     """The settings of every trial, as its run says."""
     rows = [read_run(run).rows[0] for run in sorted(folder.glob("trial-*"))]
-    return [row["diversity_scale"] for row in rows]
+    return [row["diversity"] for row in rows]
 
 
 def test_the_default_strength_is_tried_first_and_the_budget_is_kept(peace):
@@ -83,10 +83,10 @@ def test_generate_reads_them_and_options_take_precedence(peace, words, tmp_path)
     model = words[words.index("--model") + 1]
     given = ["cat", "--model", model, "--device", "cpu", "--steps", "2", "--settings"]
     given += [str(peace / "settings.json"), "--output"]
-    strength = load_settings(peace / "settings.json", prefix="")["strength"]
-    for name, more, scale in (("a", [], 5.3 * strength), ("b", ["--diversity", "0.25"], 5.3 / 4)):
+    strength = load_settings(peace / "settings.json", prefix="")["diversity"]
+    for name, more, value in (("a", [], strength), ("b", ["--diversity", "0.25"], 0.25)):
         said_by(invoke(generate.main, *[*given, str(tmp_path / name), *more]))
-        assert read_run(tmp_path / name).rows[0]["diversity_scale"] == pytest.approx(scale)
+        assert read_run(tmp_path / name).rows[0]["diversity"] == value
 
 
 def test_a_search_that_was_killed_goes_on_where_it_was(words, peace, tmp_path, monkeypatch):
@@ -129,7 +129,7 @@ def test_two_processes_share_the_trials(words, peace, tmp_path):
 def test_a_search_ends_when_nothing_new_is_suggested_and_can_be_repeated(
     words, tiny_lora_folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(study, "suggest", lambda *_: {"strength": 0.5})
+    monkeypatch.setattr(study, "suggest", lambda *_: {"diversity": 0.5})
     folder = tmp_path / "out"
     for _ in range(2):
         said = said_by(search(words, folder, "--lora", tiny_lora_folder))
@@ -153,9 +153,9 @@ def test_a_search_goes_on_only_as_it_began(words, peace):
         ('"outcome"', '"income"'),
         (r'("kept": ?)[^,}]+', r'\1"much"'),
         (r'("kept_interval": ?)(null|\[[^]]+\])', r"\1true"),
-        (r'("settings": ?{)"strength"', r'\1"length"'),
-        (r'("settings": ?{"strength": ?)[^,}]+', r'\1"much"'),
-        (r'("settings": ?{"strength": ?)[^,}]+', r"\g<1>2"),
+        (r'("settings": ?{)"diversity"', r'\1"length"'),
+        (r'("settings": ?{"diversity": ?)[^,}]+', r'\1"much"'),
+        (r'("settings": ?{"diversity": ?)[^,}]+', r"\g<1>2"),
     ],
 )
 def test_a_damaged_journal_is_named(words, peace, tmp_path, pattern, damage):

@@ -27,7 +27,7 @@ def make(kind):
     pipe = CASES[kind].make()
     if isinstance(pipe, PixArtSigmaPipeline):
         pipe.__class__ = VendiGuidedPixArtSigmaPipeline
-        pipe.guidance = VendiGuidance(strength=0)
+        pipe.guidance = VendiGuidance(diversity=0)
     return pipe
 
 

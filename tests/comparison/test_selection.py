@@ -79,7 +79,7 @@ def test_a_pool_of_one_is_a_plain_call():
 @pytest.mark.parametrize(("method", "scale"), [("select=4", 5), ("select=4:guidance_scale=2", 2)])
 def test_candidates_are_generated_with_a_scale_of_cfg_of_their_own(method, scale, name):
     class Pipeline:
-        guidance = VendiGuidance(strength=0)
+        guidance = VendiGuidance(diversity=0)
 
         def __call__(self, **given):
             assert given == arguments | {name: scale, "generator": given["generator"]}

@@ -14,7 +14,7 @@ def run(family, strength, diversity=1.0, kept=1.0):
 
 
 OURS, CADS, BAD_CADS = run("ours", 0.5, 2.0), run("cads", 1.0, 1.5), run("cads", 1.0, 1.5, kept=0.5)
-OURS_HAS = "Vendi guidance (strength 0.5) has 2.00 times the unguided Conditional-Vendi"
+OURS_HAS = "Vendi guidance (diversity 0.5) has 2.00 times the unguided Conditional-Vendi"
 KEEPS = "keeps at least 0.9 of the unguided faithfulness."
 
 

@@ -85,7 +85,7 @@ def test_the_reference_shows_the_settings_by_name():
     guidance = package["adapter.callback.VendiGuidance"]
     shown = guidance.docstring.value
     assert "{" not in shown and "candidates (int): How many" in shown
-    assert str(guidance.parameters["strength"].default) == "0.5"
+    assert "diversity (float): The dial" in shown
     assert "\nExamples:\n    >>> " in shown
     for name, sigma in (("Rounds", "None"), ("Published", "0.8")):
         settings = package[f"guidance.settings.{name}"]

@@ -74,7 +74,7 @@ def diversity(latents):
 
 
 def test_guided_rounds_make_samples_of_a_prompt_differ():
-    _, repeated, _ = guided(Rounds(scale=1e-9, candidates=1))
+    _, repeated, _ = guided(Rounds(diversity=1e-9, candidates=1))
     _, network, _ = guided()
     assert diversity(network.found[0]) > 2 * diversity(repeated.found[0])
 
@@ -85,8 +85,8 @@ def test_the_step_ends_at_its_level_with_what_the_rounds_found():
 
 
 def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():
-    _, network, short = guided(Rounds(rounds=8, candidates=1, scale=0.5), count=4)
-    _, _, single = guided(Rounds(rounds=4, candidates=1, scale=1.0), count=4)
+    _, network, short = guided(Rounds(rounds=8, candidates=1, diversity=0.25), count=4)
+    _, _, single = guided(Rounds(rounds=4, candidates=1, diversity=0.5), count=4)
     assert network.evaluations == 4
     assert torch.equal(short.latents, single.latents)
 
@@ -104,7 +104,7 @@ def test_rounds_are_due_once_where_the_level_is_crossed():
 
 @pytest.mark.parametrize(
     ("settings", "is_due"),
-    [(Rounds(), True), (Published(every=4), True), (Rounds(scale=0), False)],
+    [(Rounds(), True), (Published(every=4), True), (Rounds(diversity=0), False)],
     ids=str,
 )
 def test_to_ask_whether_a_step_is_due_changes_nothing(settings, is_due):

@@ -38,11 +38,11 @@ class Distilled(Network):
         return self.denoised + self.follow * (latents - self.denoised)
 
 
-def modified(network, strength=0.5, latents=None, **changes):
+def modified(network, latents=None, **changes):
     given = {"prompts": torch.ones(len(network.denoised), 3), "generator": seeded()}
     latents = network.denoised if latents is None else latents
     step = Step(0, 4, latents, network=network, **given)
-    engine = Engine(Rounds(strength=strength).changed(**changes), Memory(50))
+    engine = Engine(Rounds(**changes), Memory(50))
     assert engine.is_due(step)
     return engine, engine.modify(step)
 
@@ -78,11 +78,11 @@ def test_all_is_predicted_with_the_noise_of_the_samplers_latents():
     assert torch.equal(network.given[0], expected)
 
 
-def test_a_larger_strength_carries_deviations_further():
+def test_more_diversity_carries_deviations_further():
     original = Distilled().denoised
     lengths = [
-        (modified(Distilled(), strength)[1].latents - original).norm()
-        for strength in (0.25, 0.5, 1.0)
+        (modified(Distilled(), diversity=diversity)[1].latents - original).norm()
+        for diversity in (0.25, 0.5, 1.0)
     ]
     assert lengths == sorted(lengths) and lengths[2] > 2 * lengths[0]
 
@@ -151,7 +151,7 @@ def test_a_call_of_few_steps_without_cfg_has_two_evaluations_more(sdxl, kind, st
     assert torch.equal(final, generate(sdxl, VendiGuidance(), steps))
     # the one step of these begins with hardly any noise, where proposals are short
     changed = 0.0 if steps == 1 and kind in ("DDIM", "EulerDiscrete") else 0.1
-    stock = generate(sdxl, VendiGuidance(strength=0), steps)
+    stock = generate(sdxl, VendiGuidance(diversity=0), steps)
     assert not torch.allclose(final, stock, atol=changed)
     assert "step" not in vars(sdxl.scheduler) and "forward" not in vars(sdxl.unet)
 

@@ -26,7 +26,7 @@ from vendi_guidance.guidance.budget import (
     budget_of,
 )
 from vendi_guidance.guidance.score import OF_LARGEST, spread
-from vendi_guidance.guidance.settings import STRENGTH, Rounds, dial
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
 from vendi_guidance.guidance.timing import CFG_STOP, is_distilled, shortening
 
@@ -230,10 +230,10 @@ def test_every_objective_and_space_can_be_raised_in_rounds(sdxl, objective, spac
     assert not torch.allclose(first, draw(sdxl), atol=1e-2) and len(guidance.window) == 6
 
 
-@pytest.mark.parametrize("scale", [dial(1)["scale"], 1e6])
-def test_a_sample_alone_and_duplicates_stay_finite(sdxl, scale):
+@pytest.mark.parametrize("diversity", [0.01, 1])
+def test_a_sample_alone_and_duplicates_stay_finite(sdxl, diversity):
     for prompts in ([0], [0, 0]):
-        guidance = making(scale=scale)
+        guidance = making(diversity=diversity)
         same = torch.randn(1, 4, 8, 8, generator=seeded()).expand(len(prompts), 4, 8, 8)
         given = CASES["SDXL"].embeddings(prompts) | {"latents": same.clone()}
         for _ in range(2):
@@ -273,7 +273,7 @@ def test_with_the_memory_of_a_call_the_window_given_still_counts(sdxl):
 
 def test_a_generator_for_each_sample_gives_each_its_own_noise(sdxl):
     def call(seeds):
-        spy = spied(sdxl, making(scale=1e-9), noise=[seeded(seed) for seed in seeds])
+        spy = spied(sdxl, making(diversity=1e-9), noise=[seeded(seed) for seed in seeds])
         return spy.after[-1]
 
     first, other = call([1, 2, 3]), call([1, 2, 4])
@@ -344,24 +344,14 @@ def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
     pipe = StableDiffusionXLPipeline.from_pretrained(DEMO)
     pipe.set_progress_bar_config(disable=True)
 
-    def call(strength):
-        guidance = VendiGuidance(strength=strength)
+    def call(position):
+        guidance = VendiGuidance(diversity=position)
         given = {"num_inference_steps": 8, "generator": [seeded(seed) for seed in range(8)]}
         given |= {"output_type": "latent", **guidance.on(pipe, seeded(1))}
         return diversity(pipe(["waving hand"] * 8, **given).images)
 
     off, low, half, full = map(call, (0, 0.25, 0.5, 1))
     assert 2 * off < low < half <= full
-
-
-def test_the_defaults_are_those_of_half_the_dial():
-    assert Rounds() == Rounds().changed(strength=STRENGTH)
-    assert dial(0)["scale"] == 0 < dial(0.5)["scale"] < dial(1)["scale"]
-
-
-def test_a_strength_beside_a_preset_is_named():
-    with pytest.raises(ValueError, match=r"'published' has a scale .* strength 0\.5"):
-        VendiGuidance(strength=0.5, preset="published")
 
 
 def test_copies_are_at_no_distance_from_one_another():
@@ -384,11 +374,10 @@ def test_one_image_that_differs_says_what_a_prompt_leaves_open():
     ("given", "budget"),
     [
         ({}, USUAL_BUDGET),
-        ({"strength": 0.1}, USUAL_BUDGET),
-        ({"strength": 0.75}, (USUAL_BUDGET + LARGEST_BUDGET) / 2),
-        ({"strength": 1}, LARGEST_BUDGET),
-        ({"scale": 99.0}, LARGEST_BUDGET),
-        ({"strength": 1, "budget": 0.9}, 0.9),
+        ({"diversity": 0.1}, USUAL_BUDGET),
+        ({"diversity": 0.75}, (USUAL_BUDGET + LARGEST_BUDGET) / 2),
+        ({"diversity": 1}, LARGEST_BUDGET),
+        ({"diversity": 1, "budget": 0.9}, 0.9),
     ],
 )
 def test_the_upper_half_of_the_dial_spends_more(given, budget):
@@ -400,7 +389,7 @@ def test_a_call_that_spends_more_says_how_much_and_tries_more_candidates(sdxl, c
     how = {"steps": 20, "guided": True}
     stock, usual = (sum(evaluations(sdxl, it, **how)) for it in (None, VendiGuidance(level=0.25)))
     assert usual < stock and not caplog.messages
-    more = evaluations(sdxl, VendiGuidance(level=0.25, strength=1), **how)
+    more = evaluations(sdxl, VendiGuidance(level=0.25, diversity=1), **how)
     assert 1.1 * stock < sum(more) <= LARGEST_BUDGET * stock
     said = f"{sum(more) / stock:.3g} times the stock call's evaluations of the network"
     assert caplog.messages == [said]

@@ -170,7 +170,7 @@ def test_guides_a_pipeline_in_the_image_space(name):
     pipe = pipeline(name)
     plain = draw(pipe, name, "pt")
     space = ImageSpace(encoder(), SIZE)
-    guidance = published("rke", 0.3, every=1, space=space)
+    guidance = published(objective="rke", scale=0.3, every=1, space=space)
     guided = draw(pipe, name, "pt", **guidance.on(pipe))
     assert guided.isfinite().all() and guidance.skipped == 0
     assert not torch.allclose(guided, plain, atol=1e-3)

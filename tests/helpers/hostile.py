@@ -45,7 +45,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--prompt-embedder": EMBEDDERS,
     "--clip": EMBEDDERS,
     "--attribute-judge": (*EMBEDDERS, "labels"),
-    "--faithfulness": (*EMBEDDERS, "own-model", "seed", "diversity_scale", "file_name"),
+    "--faithfulness": (*EMBEDDERS, "own-model", "seed", "diversity_cfg", "file_name"),
     "--method": (
         *("ours", "ours=", "ours=0.5", "ours=0", "ours=nan", "ours=1e-320", "ours=2", "ours=0.5,"),
         *("ours=0.5,0.50000000000001", "ours=-0.0", "magic", "magic=1", "=", "=1", "", "ours=٣"),
@@ -168,7 +168,7 @@ def write_inputs() -> None:
     lines = [json.dumps({"prompt": text, "id": 3}) for text in ("a cat", "a\ndog", "🐈")]
     Path("prompts.jsonl").write_text("\n".join(lines))
     Path("prompts.csv").write_text('id,prompt\n1,cat\n2,"a ""big"" dog,\nasleep"\n')
-    settings = {"strength": 0.5, "rounds": 2, "level": 0.3}
+    settings = {"diversity": 0.5, "rounds": 2, "level": 0.3}
     about = {"format": "vendi-guidance settings", "version": 1}
     Path("settings.json").write_text(json.dumps({**about, "settings": settings}))
     of_all = {"tone": ["light", "dark"], "diversity_objective": "conditional-rke, vendi"}

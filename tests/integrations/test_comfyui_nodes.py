@@ -110,7 +110,10 @@ def test_of_two_nodes_in_a_row_the_last_one_counts(nodes):
     twice = patched(nodes, patched(nodes, Model(others)), diversity=1.0)
     [other, _, (*_, wrapper)] = twice.wrappers
     assert other == others[0]
-    assert wrapper._settings.scale == patched(nodes, diversity=1.0).wrappers[1][2]._settings.scale
+    assert (
+        wrapper._settings.diversity
+        == patched(nodes, diversity=1.0).wrappers[1][2]._settings.diversity
+    )
     assert patched(nodes, twice, diversity=0.0).wrappers == others
 
 

@@ -121,7 +121,7 @@ def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
     page = (tmp_path / "report" / "report.html").read_text()
     assert "<html" in page and "cat" in page
     assert json.loads((tmp_path / "tuned" / "settings.json").read_text())["settings"]
-    assert "Vendi guidance (strength 1)" in (tmp_path / "compared" / "comparison.html").read_text()
+    assert "Vendi guidance (diversity 1)" in (tmp_path / "compared" / "comparison.html").read_text()
     assert "looks per prompt" in (tmp_path / "looks" / "report.html").read_text()
 
 

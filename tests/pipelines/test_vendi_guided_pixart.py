@@ -110,4 +110,4 @@ def test_the_stock_pipeline_is_guided_by_the_arguments_of_on(name, cfg, kind):
     assert torch.equal(found, generate(guided, name, cfg, diversity_rounds=2))
     assert not torch.allclose(found, plain, atol=1e-3) and torch.equal(found, seen[-1])
     assert torch.equal(guidance.window.prompts, guided.guidance.window.prompts)
-    assert torch.equal(generate(stock, name, cfg, **VendiGuidance(strength=0).on(stock)), plain)
+    assert torch.equal(generate(stock, name, cfg, **VendiGuidance(diversity=0).on(stock)), plain)

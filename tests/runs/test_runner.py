@@ -211,7 +211,7 @@ def test_a_run_killed_at_any_write_resumes_to_the_same_images(words, tmp_path, m
 
 
 def test_an_unguided_run_resumes_too(make, crashed, tmp_path):
-    unguided = ("--diversity-scale", 0)
+    unguided = ("--diversity", 0)
     assert make(*unguided, output=tmp_path / "undisturbed").exit_code == 0
     crashed(3, *unguided)
     assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "undisturbed"), *unguided)
@@ -427,7 +427,7 @@ def test_images_record_how_they_were_generated_unless_metadata_is_off(
         assert text["seed"] == str(row["seed"])
         assert text["model"] == row["model"]
         assert text["diversity_objective"] == Rounds().objective
-        assert text["diversity_scale"] == str(Rounds().scale)
+        assert text["diversity"] == str(Rounds().diversity)
         assert json.loads(text["versions"]) == Manifest.load(undisturbed_folder).versions
         assert len(text["model_sha256"]) == 64
 

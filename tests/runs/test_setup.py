@@ -21,7 +21,7 @@ def test_a_pipeline_without_prompt_embeddings_is_refused_if_prompts_are_compared
     with pytest.raises(ValueError, match="KandinskyV22Pipeline gives guidance no prompt embedd"):
         check_prompts_are_seen(guided, Rounds())
     check_prompts_are_seen(guided, Rounds(objective="vendi"))
-    check_prompts_are_seen(guided, Rounds(scale=0.0))
+    check_prompts_are_seen(guided, Rounds(diversity=0.0))
     check_prompts_are_seen(guided_class(diffusers.StableDiffusion3Pipeline), Rounds())
 
 

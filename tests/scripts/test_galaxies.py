@@ -15,7 +15,7 @@ from vendi_guidance.guidance.settings import Rounds
 SIZE, VARIANCE = 8, 0.01
 WEIGHTS = torch.tensor([0.85, 0.05, 0.05, 0.05])
 MODES = 2 * torch.randn(4, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
-UNGUIDED = Rounds(strength=0)
+UNGUIDED = Rounds(diversity=0)
 
 
 def responsibilities(z, signal, variance):

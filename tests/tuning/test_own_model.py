@@ -34,7 +34,7 @@ def runs(tmp_path_factory) -> Sweep:
 
 @pytest.fixture(scope="module")
 def guided(runs) -> Batch:
-    return as_batch(runs.generate("guided", {"strength": 1.0}))
+    return as_batch(runs.generate("guided", {"diversity": 1.0}))
 
 
 def test_the_model_recognises_what_it_drew_in_any_look_and_for_no_other_prompt(runs, guided):

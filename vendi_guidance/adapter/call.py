@@ -46,12 +46,16 @@ class Call:
         generator: Generator,
         undistilled: Undistilled = AUTO,
     ) -> None:
-        if undistilled not in (None, AUTO) and settings.scale and isinstance(settings, Published):
+        if (
+            undistilled not in (None, AUTO)
+            and isinstance(settings, Published)
+            and not settings.is_off
+        ):
             raise ValueError(
                 "undistilled is for rounds, and guidance as published makes none: leave it out"
             )
         kind = type(pipeline).__name__
-        if family_of(pipeline).perturbs_attention and settings.scale:
+        if family_of(pipeline).perturbs_attention and not settings.is_off:
             raise ValueError(
                 f"{kind} perturbs attention (PAG), which guidance does not support: use "
                 f"{kind.replace('PAG', '')}"
@@ -143,12 +147,12 @@ class Call:
         return self.engine.modify(step, remark)
 
     def why_unguided(self, step: Step | None) -> str | None:
-        """The reason why no step of the call was guided; None if one was, or at scale 0.
+        """The reason why no step of the call was guided; None if one was, or if it is off.
 
         Args:
             step: the last step; None if the pipeline did not call its callback.
         """
-        if self.is_guided or self.settings.scale == 0:
+        if self.is_guided or self.settings.is_off:
             return None
         if step is None:
             return "the pipeline did not call its callback"
@@ -178,7 +182,7 @@ class Call:
         Returns:
             False if watching begins only now, so that the last step is not known.
         """
-        if self.settings.scale == 0 or not self.settings.needs_prediction:
+        if self.settings.is_off or not self.settings.needs_prediction:
             return True
         watch = self._watch
         if watch is not None and watch.scheduler is pipeline.scheduler and watch.is_here():

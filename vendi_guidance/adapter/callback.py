@@ -30,13 +30,10 @@ from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.adapter.undistilled import AUTO, Undistilled, check_undistilled
 from vendi_guidance.guidance.memory import Memory, check_lasting
 from vendi_guidance.guidance.settings import (
-    NOT_GIVEN,
     Published,
     Rounds,
-    Settings,
+    adjusted,
     describe,
-    dial,
-    settings_of,
     show_settings,
 )
 from vendi_guidance.guidance.step import Generator, Step
@@ -53,28 +50,26 @@ class VendiGuidance(PipelineCallback):
     enter the window after their last step. Guidance preserves the norm of latents. Pass the same
     object to each call that should take the earlier ones into account.
 
-    There are two algorithms, `Rounds` (the default) and `Published`. The first argument may be the
-    settings of either. Their fields are keyword arguments too; a field that only one of them has
-    selects that one.
+    There are two algorithms, `Rounds` and `Published`. The fields of their settings are keyword
+    arguments too, which change the settings that are given.
 
-    At strength 0 guidance does nothing and remembers nothing, unless `record` is set. At any other
-    strength the remembered samples affect later calls, so that the same seed gives another image
+    With `diversity=0` guidance does nothing and remembers nothing, unless `record` is set.
+    Otherwise the remembered samples affect later calls, so that the same seed gives another image
     there, unless `memory="call"`.
 
     Args:
-        strength (default 0.5): The dial, from 0 (the stock pipeline, bit for bit) to 1 (the most
-            variety). It sets {dialled}.
+        settings (default Rounds()): `Rounds` or `Published` settings.
         memory (default session): "session" remembers finished samples from call to call. "call"
             adds none: samples move away from one another and from what the window already holds.
         window (default 300): How many finished samples to remember, or a `SlidingWindow`.
-        preset (default None): "published", the paper's settings, instead of a strength.
+        preset (default None): "published", the paper's settings, `Published()`.
         exemplars (default None): (n, ...) finished latents, or features of another `space`, that
             samples need not move away from; `exemplar_features` computes them from images.
         prompt_input (default None): The name of the pipeline's tensor that identifies prompts, such
             as SDXL's pooled "add_text_embeds". If given, its rows are remembered whatever the
             objective. None, with a conditional objective: the best one that the pipeline offers
             (with `on`), or "prompt_embeds" (without).
-        record (default False): Add samples to the window at strength 0 too.
+        record (default False): Add samples to the window with `diversity=0` too.
         undistilled (default auto): The network that predicts in the rounds, because a network
             distilled to few steps hardly follows them. "adapters": the pipeline's network with its
             LoRAs (Lightning, Turbo, Hyper, LCM, ...) switched off during the rounds. A module: the
@@ -92,7 +87,8 @@ class VendiGuidance(PipelineCallback):
 
     Raises:
         ValueError: a value is out of range; the message names it.
-        TypeError: a setting does not exist, or `undistilled` is not a network.
+        TypeError: a setting does not exist or belongs to the other algorithm, or `undistilled` is
+            not a network.
 
     Example:
         >>> from vendi_guidance import Published, VendiGuidance
@@ -103,19 +99,16 @@ class VendiGuidance(PipelineCallback):
 
     def __init__(
         self,
-        objective: str | Settings = NOT_GIVEN,
-        scale: float = NOT_GIVEN,
-        every: int = NOT_GIVEN,
+        settings: Rounds | Published | None = None,
         window: int | SlidingWindow = WINDOW,
         *,
-        strength: float = NOT_GIVEN,
         memory: str = "session",
         preset: str | None = None,
         exemplars: Tensor | None = None,
         prompt_input: str | None = None,
         record: bool = False,
         undistilled: Undistilled = AUTO,
-        **settings: Any,
+        **changes: Any,
     ) -> None:
         # PipelineCallback.__init__ is not called: it only sets when a callback stops
         check_lasting(memory)
@@ -125,8 +118,11 @@ class VendiGuidance(PipelineCallback):
         self.record = record
         self.undistilled = undistilled
         self._prompt_input = prompt_input
-        settings |= {"strength": strength, "scale": scale, "every": every}
-        self.settings = settings_of(objective, preset, **settings)
+        if not isinstance(settings, Rounds | Published | None):
+            raise TypeError(f"settings must be Rounds(...) or Published(...), got {settings!r}")
+        if settings is not None and preset is not None:
+            raise ValueError(f"preset {preset!r} has settings of its own, got {settings!r}")
+        self.settings = adjusted(settings or Rounds(), changes, preset)
         self._call: Call | None = None
         self._has_warned = False
 
@@ -137,6 +133,7 @@ class VendiGuidance(PipelineCallback):
         space, network = self.settings.space, self.undistilled
         return FrozenDict(
             vars(self.settings),
+            preset="published" if isinstance(self.settings, Published) else None,
             space=space if isinstance(space, str) else repr(space),
             memory=self.keeps,
             window=self.window.size,
@@ -223,25 +220,24 @@ class VendiGuidance(PipelineCallback):
         pipeline: Any,
         generator: Generator = None,
         *,
+        preset: str | None = None,
         memory: str | None = None,
-        undistilled: Undistilled = NOT_GIVEN,
         callback: Callback | None = None,
         callback_tensor_inputs: Sequence[str] | None = None,
         **changes: Any,
     ) -> Iterator[dict[str, Any]]:
         """`on` as a context manager, which may change settings for one call:
-        `with guidance.attached(pipe, strength=0.8) as given: pipe(prompts, **given)`.
+        `with guidance.attached(pipe, diversity=0.8) as given: pipe(prompts, **given)`.
 
         If the call raises, the window stays as it was, and the scheduler and the network are
         restored at once.
         """
         before = self.keeps, self.undistilled, self.settings
-        settings, inputs = self.settings.changed(**changes), callback_tensor_inputs
+        undistilled = changes.pop("undistilled", self.undistilled)  # None is a value
+        settings, inputs = adjusted(self.settings, changes, preset), callback_tensor_inputs
         try:
             self.keeps = self.keeps if memory is None else memory
-            if undistilled is not NOT_GIVEN:
-                self.undistilled = undistilled
-            self.settings = settings
+            self.undistilled, self.settings = undistilled, settings
             # finished samples enter the window only if the block succeeds
             with self.memory.holding() as finished:
                 yield self.on(pipeline, generator, callback=callback, callback_tensor_inputs=inputs)
@@ -284,7 +280,7 @@ class VendiGuidance(PipelineCallback):
         if call is None or (step_index == 0 and call.has_begun):  # a new call, without `on`
             call = self.begin(pipeline)
         call.has_begun = True
-        if call.settings.scale == 0 and not self.record:
+        if call.settings.is_off and not self.record:
             if step_index >= count - 1:
                 self._end()
             return callback_kwargs
@@ -320,6 +316,4 @@ class VendiGuidance(PipelineCallback):
 
 # the signature and the docstring list each field of `Rounds` and `Published`
 show_settings(VendiGuidance.__init__)
-VendiGuidance.__doc__ = (VendiGuidance.__doc__ or "").format(
-    settings=describe().strip(), dialled=", ".join(f"`{name}`" for name in dial(1))
-)
+VendiGuidance.__doc__ = (VendiGuidance.__doc__ or "").format(settings=describe())

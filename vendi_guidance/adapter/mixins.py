@@ -21,13 +21,9 @@ from vendi_guidance.adapter.calling import arguments, count_steps
 from vendi_guidance.adapter.undistilled import check_undistilled
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.memory import check_lasting
-from vendi_guidance.guidance.settings import NOT_GIVEN, describe, show_settings
-
-DIAL = "diversity"
-PREFIX = "diversity_"
+from vendi_guidance.guidance.settings import adjusted, describe, show_settings, with_prefix
 
 OF_A_CALL = {
-    DIAL: float,
     "diversity_preset": str,
     "diversity_window": int,
     "diversity_memory": str,
@@ -50,7 +46,6 @@ CALL = """Generate images with diversity guidance. All arguments of {stock} work
         samples are remembered, the same seed gives another image, unless `diversity_memory="call"`.
 
         Args (for this call; the others are as in `pipe.guidance`):
-        diversity: The dial: 0 is exactly {stock}, 1 the most variety, 0.5 the default.
         diversity_preset: "published", the paper's settings.
         diversity_window: How many samples to remember, in later calls too.
         diversity_memory: "session" to remember the samples of this call, "call" not to.
@@ -99,17 +94,15 @@ class DiversityGuided:
     def _check_settings(self, given: dict[str, Any]) -> None:
         """Raise ValueError if a value is out of range; the message has the name of the argument."""
         changes = dict(given)
+        preset = changes.pop("preset", None)
         try:
             check_count("window", changes.pop("window", 1))
             if (memory := changes.pop("memory", None)) is not None:
                 check_lasting(memory)
             check_undistilled(changes.pop("undistilled", None))
-            self.guidance.settings.changed(**changes)
         except ValueError as error:
-            name, _, reason = str(error).partition(" ")
-            name = DIAL if name == "strength" else PREFIX + name
-            reason = reason.replace("strength", DIAL)
-            raise ValueError(f"{name} {reason}") from None
+            raise ValueError(f"diversity_{error}") from None
+        adjusted(self.guidance.settings, changes, preset, with_prefix)
 
     def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
         window = self.guidance.window
@@ -174,7 +167,6 @@ def _check_names(kind: type, given: Iterable[str], known: Sequence[str]) -> None
     for name in given:
         if name not in known:
             [nearest, *_] = difflib.get_close_matches(name, known, 1, cutoff=0)
-            nearest = DIAL if name == "strength" else nearest  # its name in `VendiGuidance`
             raise TypeError(f"{kind.__name__} takes no {name!r}: did you mean {nearest!r}?")
 
 
@@ -187,9 +179,7 @@ def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
     def __call__(self: DiversityGuided, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         _check_names(type(self), kwargs, [*plain.parameters, *ours, *DEPRECATED[: 2 * swallows]])
         changes = {
-            "strength" if name == DIAL else name.removeprefix(PREFIX): kwargs.pop(name)
-            for name in ours
-            if name in kwargs
+            name.removeprefix("diversity_"): kwargs.pop(name) for name in ours if name in kwargs
         }
         call = plain.bind(self, *args, **kwargs)
         call.apply_defaults()
@@ -197,11 +187,11 @@ def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
         return self._call_guided(call, changes)
 
     first = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=NOT_GIVEN, annotation=kind)
+        Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=kind)
         for name, kind in OF_A_CALL.items()
     ]
-    ours = show_settings(__call__, PREFIX, first)
+    ours = show_settings(__call__, with_prefix, first)
     __call__.__doc__ = CALL.format(
-        stock=stock.__name__, settings=describe(PREFIX).strip(), doc=stock.__call__.__doc__ or ""
+        stock=stock.__name__, settings=describe(with_prefix), doc=stock.__call__.__doc__ or ""
     )
     return __call__

@@ -8,7 +8,7 @@ import gradio as gr
 
 from vendi_guidance.app.actions import Actions
 from vendi_guidance.app.request import LONGEST_PROMPT, MOST_IMAGES, MOST_PROMPTS
-from vendi_guidance.guidance.settings import STRENGTH
+from vendi_guidance.guidance.settings import DIVERSITY
 from vendi_guidance.runs.options import RunOptions
 
 logger = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def request_fields(options: RunOptions, examples: str) -> list[Any]:
             strength = gr.Slider(
                 0,
                 1,
-                STRENGTH,
+                DIVERSITY,
                 step=0.05,
                 label="The dial",
                 info="0 is the model without guidance, 1 gives the most variety.",

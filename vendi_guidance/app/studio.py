@@ -135,10 +135,10 @@ class Studio:
 
     def _open(self, name: str, generation: Generation, session: Session, stack: ExitStack) -> Arm:
         request, folder = generation.request, generation.folder
-        diversity: dict[str, Any] = {"strength": 0.0}
+        diversity: dict[str, Any] = {"diversity": 0.0}
         memory = None
         if name == ARMS[-1]:
-            diversity = {"strength": request.strength}
+            diversity = {"diversity": request.strength}
             if session.liked:
                 diversity |= {"exemplars": torch.stack(session.liked), "beta": BETA}
             if len(session.window):
@@ -155,7 +155,7 @@ class Studio:
             output=folder / name,
             diversity_window=WINDOW,
             window_in=memory,
-            window_out=folder / f"{name}.safetensors",  # lets strength 0 remember images, too
+            window_out=folder / f"{name}.safetensors",  # lets diversity 0 remember images, too
             diversity=self.options.diversity | diversity,
         )
         with self._lock:

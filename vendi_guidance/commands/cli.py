@@ -69,7 +69,6 @@ DEBUG = "VENDI_GUIDANCE_DEBUG"
 """Environment variable; if it is set, errors show their traceback."""
 
 ALIASES = {
-    "--strength": "--diversity",
     "--num-inference-steps": "--steps",
     "--num-images-per-prompt": "--images-per-prompt",
     "--cfg-scale": "--guidance-scale",

@@ -63,7 +63,7 @@ from vendi_guidance.commands.run_options import (
     undistilled_option,
 )
 from vendi_guidance.guidance.memory import LASTING
-from vendi_guidance.guidance.settings import PRESETS, SETTINGS, STRENGTH
+from vendi_guidance.guidance.settings import PRESETS, SETTINGS, Rounds, adjusted, with_prefix
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.options import RunOptions
@@ -75,22 +75,26 @@ from vendi_guidance.runs.signals import Stop
 
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each setting of guidance."""
-    for name, settings in reversed(SETTINGS.items()):
-        about, default = settings[0].metadata, settings[0].default
-        help_text, none = " ".join(one.metadata["help"] for one in settings), about["none"]
+    for name, setting in reversed(SETTINGS.items()):
+        about, default = setting.metadata, setting.default
+        help_text, none = about["help"], about["none"]
         if none is not None and " " in none:  # a description, not a keyword
             help_text, none = f"{help_text} Automatic is {none}.", "automatic"
-        if name == "scale":
-            default = "set by --diversity"
         if about["command_line"]:
             command = guidance_option(
-                f"--diversity-{name.replace('_', '-')}",
+                option_name(name),
+                f"diversity_{name}",
                 type=option_type(about),
                 none=none,
                 show_default=none if default is None else str(default),
                 help=help_text,
             )(command)
     return command
+
+
+def option_name(name: str) -> str:
+    """The option for a setting."""
+    return "--" + with_prefix(name).replace("_", "-")
 
 
 def option_type(about: Mapping[str, Any]) -> click.ParamType:
@@ -106,7 +110,7 @@ def option_type(about: Mapping[str, Any]) -> click.ParamType:
 SEED = click.IntRange(0, 2**63 - 1)
 COMMON = (
     *("model", "steps", "images_per_prompt", "batch_size", "seed"),
-    *("strength", "settings", "output", "overwrite", "resume", "device"),
+    *("diversity_diversity", "settings", "output", "overwrite", "resume", "device"),
 )
 
 
@@ -115,13 +119,6 @@ COMMON = (
 @model_options
 @sampling_option("--images-per-prompt", type=COUNT, default=1, help="Number of images per prompt.")
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
-@guidance_option(
-    "--diversity",
-    "strength",
-    type=Range(0, 1),
-    show_default=str(STRENGTH),
-    help="The dial: 0 is the stock pipeline, 1 gives the most variety.",
-)
 @guidance_option(
     "--settings",
     type=PATH,
@@ -164,9 +161,15 @@ def main(**given: Any) -> None:
     }
     file = diversity.pop("settings", None)
     tuned = {} if file is None else load_settings(file, prefix="")
-    if "strength" in diversity or "preset" in diversity:
-        tuned.pop("strength", None)
-    options = RunOptions(**of_run, diversity=tuned | diversity)
+    if "preset" in diversity:
+        tuned.pop("diversity", None)
+    changes = tuned | diversity
+    options = RunOptions(**of_run, diversity=dict(changes))
+    changes.pop("memory")
+    try:
+        adjusted(Rounds(), changes, changes.pop("preset", None), option_name)
+    except TypeError as error:
+        raise click.UsageError(str(error)) from None
     check_device(options.device)
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())

@@ -87,7 +87,7 @@ def main(keep: float, images: int, trials: int, **given: Any) -> None:
         outcome = tuner.check(best, runs.options.seed + count)
     about = {"model": runs.options.model, "keep": keep, "search": asdict(best.outcome)}
     about |= {"check": asdict(outcome), "images": count, "prompts": len(prompts)}
-    save_settings(output / "settings.json", {"strength": best.strength}, about)
+    save_settings(output / "settings.json", {"diversity": best.strength}, about)
     click.echo(verdict(best, outcome, keep))
     click.echo(f"wrote {output / 'settings.json'} and {output / FRONTIER}")
 

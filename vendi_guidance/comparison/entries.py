@@ -52,7 +52,7 @@ class MethodFamily:
 
 
 FAMILIES = {
-    OURS: MethodFamily("Vendi guidance", "strength", (0.25, 0.5, 1.0)),
+    OURS: MethodFamily("Vendi guidance", "diversity", (0.25, 0.5, 1.0)),
     "seed-variance": MethodFamily("seed-variance noise", "strength", (8.0, 16.0), SeedVariance),
     "limited-interval": MethodFamily(
         "limited interval", "start", (0.3, 0.6), LimitedInterval, {"stop": 1.0}
@@ -108,7 +108,7 @@ class Entry:
     @property
     def diversity(self) -> dict[str, Any]:
         """Settings of `VendiGuidance`."""
-        return {"strength": self.strength if self.family == OURS else 0.0}
+        return {"diversity": self.strength if self.family == OURS else 0.0}
 
     def build(self) -> Method:
         """Create the method.
@@ -121,7 +121,7 @@ class Entry:
         family, strength = FAMILIES[self.family], self.strength
         try:
             if self.family == OURS:
-                Rounds(strength=strength)
+                Rounds(diversity=strength)
                 return Method()
             if float(strength).is_integer():
                 strength = int(strength)

@@ -107,7 +107,7 @@ def refusal(runs: Sweep, entry: Entry, prompt: str) -> str | None:
             settings = VendiGuidance(**entry.diversity).settings
             check_prompts_are_seen(runs.model.pipeline, settings)
         elif not (runs.options.output / entry.name).exists():
-            pipe.guidance = VendiGuidance(strength=0, undistilled=undistilled)
+            pipe.guidance = VendiGuidance(diversity=0, undistilled=undistilled)
             arguments = runs.model.sampling.arguments([prompt] * 2) | {
                 "generator": [torch.Generator().manual_seed(seed) for seed in range(2)],
                 "num_inference_steps": SHORT,

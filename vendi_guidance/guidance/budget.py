@@ -8,7 +8,7 @@ rounds come on top.
 
 import math
 
-from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
+from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.timing import is_distilled, network_of, share_of_cfg
 
@@ -28,11 +28,11 @@ FEW_ROUNDS = 4
 gave fewer looks and kept no more of what prompts name."""
 
 USUAL_BUDGET = 0.8
-"""The automatic budget up to the default scale. More evaluations gave no more looks, and kept no
-more of what prompts name."""
+"""The automatic budget up to the default diversity. More evaluations gave no more looks, and kept
+no more of what prompts name."""
 
 LARGEST_BUDGET = 1.5
-"""The automatic budget at twice the default scale and above. Long moves keep more of what prompts
+"""The automatic budget at diversity 1. Long moves keep more of what prompts
 say if more evaluations follow them."""
 
 
@@ -77,11 +77,10 @@ def own_evaluations(step: Step, settings: Rounds) -> int:
 
 
 def budget_of(settings: Rounds) -> float:
-    """The budget that is set; else `USUAL_BUDGET`, rising to `LARGEST_BUDGET` at twice the default
-    scale."""
+    """The budget that is set; else `USUAL_BUDGET`, rising to `LARGEST_BUDGET` at diversity 1."""
     if settings.budget is not None:
         return settings.budget
-    beyond = min(max(settings.scale / FIRST_MOVE - 1, 0.0), 1.0)
+    beyond = min(max(settings.diversity / DIVERSITY - 1, 0.0), 1.0)
     return USUAL_BUDGET + beyond * (LARGEST_BUDGET - USUAL_BUDGET)
 
 

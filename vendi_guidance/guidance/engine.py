@@ -70,7 +70,7 @@ class Engine:
 
     def is_due(self, step: Step) -> bool:
         """Whether this step is to be modified. Rounds need a step with its `network`."""
-        if self.settings.scale == 0:
+        if self.settings.is_off:
             return False
         if isinstance(self.settings, Rounds):
             proposer = self.proposer(step, self.settings)
@@ -86,7 +86,7 @@ class Engine:
     def is_undecided(self, step: Step) -> bool:
         """Whether the next step may reuse this one's prediction, since rounds follow later."""
         settings = self.settings
-        if not isinstance(settings, Rounds) or settings.scale == 0 or self._rounds_are_made:
+        if not isinstance(settings, Rounds) or settings.is_off or self._rounds_are_made:
             return False
         is_gradient = self.proposer(step, settings) is PROPOSERS["gradient"]
         return is_gradient and timing.is_undecided(step, settings)

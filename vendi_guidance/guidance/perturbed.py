@@ -23,7 +23,7 @@ import torch
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
-from vendi_guidance.guidance.settings import FIRST_MOVE, Rounds
+from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.timing import level_of_rounds, network_of, shortening, wanted_ratio
 
@@ -32,7 +32,7 @@ PROMPT_NOISE = 12.0
 token. The proposal need not resemble the prompt, since the prompt itself answers."""
 
 EXTENSION = 0.75
-"""b - 1 at the default scale, and the largest b' - 1."""
+"""b - 1 at the default diversity, and the largest b' - 1."""
 
 PUSH = 0.3
 """The largest p."""
@@ -59,7 +59,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         noise = (step.latents - end.signal * original) / end.noise
     else:
         noise = fresh_noise(step.generator, original)
-    further = EXTENSION * settings.scale / FIRST_MOVE  # b - 1
+    further = EXTENSION * settings.diversity / DIVERSITY  # b - 1
 
     proposal = network.denoise(
         start.mix(original, noise), prompt_noise=PROMPT_NOISE, generator=step.generator

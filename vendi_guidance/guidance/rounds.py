@@ -6,12 +6,12 @@ moves along the gradient of the diversity score, and predicts again:
 
     z = a x0 + s eps,    z <- z + a eta (1 - r/R) d grad Score / |grad Score|,    x0 = predict(z)
 
-for r = 0 ... R-1, where eta is the scale; the move keeps |z|. The unit of length, d, is 0.6 times
-the largest distance between a sample's first prediction and another's for the same prompt: it is
-small where the prompt says much, and large where it leaves much open. Each round draws several eps
-per sample and keeps the one whose prediction differs most from those of the other samples. The
-network undoes moves that contradict the prompt and keeps the others. Moves fade, so that the last
-rounds end on images that the network itself would generate.
+for r = 0 ... R-1, where eta is proportional to `diversity`; the move keeps |z|. The unit of length,
+d, is 0.6 times the largest distance between a sample's first prediction and another's for the same
+prompt: it is small where the prompt says much, and large where it leaves much open. Each round
+draws several eps per sample and keeps the one whose prediction differs most from those of the other
+samples. The network undoes moves that contradict the prompt and keeps the others. Moves fade, so
+that the last rounds end on images that the network itself would generate.
 """
 
 from dataclasses import replace
@@ -22,9 +22,12 @@ from vendi_guidance.guidance.budget import affordable, asked_for
 from vendi_guidance.guidance.noise import fresh_noise
 from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score, spread
-from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.timing import level_of_rounds, network_of, shortening
+
+FIRST_MOVE = 2.65
+"""eta at the default diversity."""
 
 ALONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
@@ -53,7 +56,9 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     clean = network.denoised
     distance = spread(clean, score.objective.similarity(step.prompts, clean))
     rounds, candidates = affordable(step, settings)
-    scale = settings.scale * _lengthening(rounds * candidates, settings)
+    scale = (
+        FIRST_MOVE * settings.diversity / DIVERSITY * _lengthening(rounds * candidates, settings)
+    )
     scale *= shortening(step, start, settings)
 
     for done in range(rounds):

@@ -1,16 +1,14 @@
 """The settings of guidance, defined once: name, type, default, range, typical values, help.
 
 Each of the two algorithms has its settings: `Rounds` and `Published`. The arguments of
-`VendiGuidance`, the guided pipelines' `diversity_*` arguments and the command line's options derive
-from their fields. A test compares the table in docs/dial.md with them.
+`VendiGuidance`, the guided pipelines' arguments and the command line's options derive from their
+fields. A test compares the table in docs/dial.md with them.
 """
 
-import logging
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, InitVar, dataclass, field, fields, replace
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from inspect import Parameter, signature
 from numbers import Real
 from textwrap import TextWrapper
@@ -21,16 +19,11 @@ from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian, Objec
 from vendi_guidance.guidance.spaces import SPACES, Space
 from vendi_guidance.kernels.standard import Gaussian
 
-logger = logging.getLogger(__name__)
-
 LARGEST_SCALE = 1e6
 """A move of this length replaces the latent altogether; a much longer one overflows."""
 
-STRENGTH = 0.5
-"""The default of the dial. docs/comparison.md shows its results and those of other strengths."""
-
-FIRST_MOVE = 2.65
-"""The default `Rounds.scale`, at that strength."""
+DIVERSITY = 0.5
+"""The default of the dial. docs/comparison.md shows its results and those of other values."""
 
 SIGMA_SHARE = 0.7
 """The automatic `sigma_latent`, as a share of the median distance."""
@@ -38,19 +31,8 @@ SIGMA_SHARE = 0.7
 SIGMA_PROMPT = 0.3
 """The published bandwidth, for unit-length pooled CLIP embeddings; they are about 1 apart."""
 
-
 PROPOSALS = ("gradient", "prompt")
 """What can propose moves: see `engine.PROPOSERS`."""
-
-
-class _NotGiven:
-    """Marks an argument that was not given, where None is a valid value."""
-
-    def __repr__(self) -> str:
-        return "<not given>"
-
-
-NOT_GIVEN: Any = _NotGiven()
 
 
 def _setting(default: Any, help: str, type: type = float, **about: Any) -> Any:
@@ -111,7 +93,6 @@ class Settings:
         str,
         choices=tuple(OBJECTIVES),
     )
-    scale: float
     space: str | Space = _setting(  # noqa: RUF009
         "denoised",
         'What is compared: "latent", the noisy latents, as published; "denoised", the predicted '
@@ -146,55 +127,14 @@ class Settings:
         command_line=False,
     )
 
-    def _check_all(self) -> None:
+    def __post_init__(self) -> None:
         for setting in fields(self):
             _check(setting.name, getattr(self, setting.name), setting.metadata)
 
-    def changed(
-        self, preset: str | None = None, strength: float = NOT_GIVEN, **changes: Any
-    ) -> "Rounds | Published":
-        """These settings, or those of a preset, with changes by name; NOT_GIVEN is no change.
-
-        A setting that only the other algorithm has selects that algorithm, with its defaults: a
-        strength selects `Rounds`, `every` selects `Published`.
-
-        Args:
-            strength: position of the dial, applied before the changes.
-            changes: `rounds=0`, the older way to ask for `Published`, keeps the common settings.
-
-        Raises:
-            ValueError: an unknown preset, a value out of its range, or a preset and a strength.
-            TypeError: an unknown name.
-        """
-        if preset is not None and preset not in PRESETS:
-            raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
-        if unknown := changes.keys() - SETTINGS.keys():
-            known = ", ".join(["strength", *SETTINGS])
-            raise TypeError(f"there is no setting {min(unknown)!r}: the settings are {known}")
-        dialled = {} if strength is NOT_GIVEN else dial(strength)
-        if preset is not None and dialled.get("scale"):
-            raise ValueError(
-                f"preset {preset!r} has a scale instead of a strength, got strength {strength!r}"
-            )
-        given = {name: value for name, value in changes.items() if value is not NOT_GIVEN}
-        base: Any = PRESETS[preset] if preset else self
-        kind: Any
-        if "rounds" in given:
-            kind = Published if given["rounds"] == 0 else Rounds
-            kept = _names(kind) & _names(type(base))
-            base = kind(**{name: getattr(base, name) for name in kept})
-        elif preset is None:
-            kind = _meant(type(self), {*given, "rounds"} if dialled.get("scale") else given)
-            base = base if kind is type(base) else kind()
-        if given.get("rounds") == 0:
-            del given["rounds"]
-            _say_what_replaces_rounds_0()
-        for name in given.keys() - _names(type(base)):
-            value, setting = given.pop(name), SETTINGS[name][0]
-            _check(name, value, setting.metadata)
-            if value != setting.default:
-                logger.warning("%s=%r has no effect on %s", name, value, type(base).__name__)
-        return replace(base, **{**dialled, **given})
+    @property
+    def is_off(self) -> bool:
+        """Whether guidance does nothing, so that the pipeline is the stock one."""
+        raise NotImplementedError
 
     @property
     def needs_prediction(self) -> bool:
@@ -224,24 +164,21 @@ class Rounds(Settings):
     """Guidance in rounds at one noise level, each answered by the network: `guidance.rounds`.
 
     Args:
-        strength (float): The dial, from 0 to 1 (the most variety). It sets `scale`.
         {settings}
 
     Raises:
         ValueError: a value out of its range, named in the message.
 
     Example:
-        >>> Rounds(strength=1).scale, Rounds(level=0.3).budget
-        (5.3, None)
+        >>> Rounds(diversity=1).diversity, Rounds(level=0.3).budget
+        (1, None)
     """
 
-    strength: InitVar[float] = NOT_GIVEN
-    scale: float = _setting(
-        FIRST_MOVE,
-        "The length of the first move, in units of the distance between the predictions for a "
-        "prompt. The dial sets it. 0 turns guidance off: the stock pipeline, bit for bit.",
-        range=(0, LARGEST_SCALE),
-        typical="1.3 to 5.3",
+    diversity: float = _setting(
+        DIVERSITY,
+        "The dial: 0 is the stock pipeline, bit for bit, 1 the most variety. It sets how far "
+        "images move, relative to the distance between the network's predictions for a prompt.",
+        range=(0, 1),
     )
     budget: float | None = _setting(
         None,
@@ -261,7 +198,6 @@ class Rounds(Settings):
         "fresh noise and a move, shorter from round to round, and evaluates the network. CFG is "
         "off before the rounds. Calls that cannot afford this number have fewer, longer moves.",
         int,
-        least=0,  # for the keyword and the option, where 0 stands for `Published`
         typical="4 to 12",
         none="what the budget allows",
     )
@@ -301,12 +237,9 @@ class Rounds(Settings):
         none="automatic",
     )
 
-    def __post_init__(self, strength: float) -> None:
-        if strength is not NOT_GIVEN:
-            object.__setattr__(self, "scale", dial(strength)["scale"])
-        self._check_all()
-        if self.rounds == 0:
-            raise ValueError("rounds must be at least 1, got 0: guidance without is Published()")
+    @property
+    def is_off(self) -> bool:
+        return self.diversity == 0
 
     @property
     def needs_prediction(self) -> bool:
@@ -354,87 +287,89 @@ class Published(Settings):
         typical="5 to 10",
     )
 
-    def __post_init__(self) -> None:
-        self._check_all()
-
-
-def settings_of(
-    objective: str | Settings, preset: str | None, **changes: Any
-) -> Rounds | Published:
-    """The settings that the arguments of `VendiGuidance` mean. `objective` may be settings."""
-    if not isinstance(objective, Settings):
-        return Rounds().changed(preset, objective=objective, **changes)
-    if preset is not None:
-        raise ValueError(f"preset {preset!r} has settings of its own, got {objective!r}")
-    return objective.changed(**changes)
-
-
-def _names(kind: type[Settings]) -> set[str]:
-    return {setting.name for setting in fields(kind)}
-
-
-def _by_name() -> dict[str, list[Field[Any]]]:
-    """The fields of both algorithms by name: two where a name means something else in each."""
-    found: dict[str, list[Field[Any]]] = {}
-    for setting in (*fields(Rounds), *fields(Published)):
-        ones = found.setdefault(setting.name, [])
-        if setting.metadata["help"] not in [it.metadata["help"] for it in ones]:
-            ones.append(setting)
-    return found
-
-
-SETTINGS = _by_name()
-"""All settings, by name."""
-
-
-def _meant(kind: type[Settings], given: Iterable[str]) -> type[Settings]:
-    """The algorithm that is the only one with one of these settings, or `kind`."""
-    both = _names(Rounds) & _names(Published)
-    for one in (Rounds, Published):
-        if (_names(one) - both) & {*given}:
-            return one
-    return kind
-
-
-@cache  # once
-def _say_what_replaces_rounds_0() -> None:
-    logger.warning(
-        "rounds=0 is the older way to ask for guidance as published: write "
-        'VendiGuidance(Published(every=...)) instead, or preset="published"'
-    )
-
-
-def dial(strength: float) -> dict[str, Any]:
-    """The settings for a strength, by name. 0 is the stock pipeline, 1 the most variety.
-
-    Raises:
-        ValueError: strength outside [0, 1].
-    """
-    if not isinstance(strength, Real) or not 0 <= float(strength) <= 1:
-        raise ValueError(
-            f"strength must be between 0, no guidance, and 1, the most variety, got {strength!r}"
-        )
-    return {"scale": FIRST_MOVE * float(strength) / STRENGTH}
+    @property
+    def is_off(self) -> bool:
+        return self.scale == 0
 
 
 PRESETS = {"published": Published()}
 """`published` is Jalali et al. (AISTATS 2026), appendix E."""
 
+SETTINGS = {"diversity": Rounds.__dataclass_fields__["diversity"]} | {
+    it.name: it for it in (*fields(Published), *fields(Rounds))
+}
+"""The settings of both algorithms by name, with the defaults of `Rounds` where they differ."""
 
-def show_settings(function: Any, prefix: str = "", more: Sequence[Parameter] = ()) -> list[str]:
-    """Add `more` parameters and all settings that a function does not name to its signature.
 
-    They replace its `**kwargs`; with a prefix to their names they precede it. Returns their names.
+def adjusted(
+    settings: Rounds | Published,
+    changes: Mapping[str, Any],
+    preset: str | None = None,
+    typed: Callable[[str], str] = str,
+) -> Rounds | Published:
+    """The settings, or those of a preset, with changes.
+
+    Args:
+        changes: new values, by name.
+        typed: the user's spelling of a name, for messages.
+
+    Raises:
+        ValueError: an unknown preset, or a value out of its range.
+        TypeError: a setting does not exist, or only the other algorithm has it.
+    """
+    if preset is not None:
+        if preset not in PRESETS:
+            known = ", ".join(PRESETS)
+            raise ValueError(f"{typed('preset')} must be one of {known}, got {preset!r}")
+        settings = PRESETS[preset]
+    for name, value in changes.items():
+        if name not in SETTINGS:
+            known = ", ".join(map(typed, SETTINGS))
+            raise TypeError(f"there is no setting {name!r}: the settings are {known}")
+        if not hasattr(settings, name):
+            _refuse(name, value, settings, preset, typed)
+        _check(typed(name), value, SETTINGS[name].metadata)
+    return replace(settings, **changes)
+
+
+def _refuse(
+    name: str, value: Any, settings: Settings, preset: str | None, typed: Callable[[str], str]
+) -> None:
+    """Raise TypeError for a setting that only the other algorithm has, with the remedy."""
+    own, other = (
+        ("Rounds", "Published") if isinstance(settings, Rounds) else ("Published", "Rounds")
+    )
+    given = f'{typed("preset")}="published"'
+    if own == "Rounds":
+        remedy = f"add {given}"
+    elif preset is not None:
+        remedy = f"leave out {given}"
+    else:
+        remedy = f"leave it out, or use Rounds({name}={value!r})"
+    raise TypeError(f"{typed(name)} is a setting of {other}, not of {own}: {remedy}")
+
+
+def with_prefix(name: str) -> str:
+    """The name of a setting in calls of guided pipelines and in the metadata of runs: the dial is
+    `diversity`, the others have the prefix `diversity_`."""
+    return name if name == "diversity" else f"diversity_{name}"
+
+
+def show_settings(
+    function: Any, named: Callable[[str], str] = str, more: Sequence[Parameter] = ()
+) -> list[str]:
+    """Add `more` parameters and all settings, by the names `named`, to a function's signature.
+
+    They replace `**changes`, if it has it. Returns their names.
     """
     own = signature(function)
-    ours = [*more]
-    for setting, (it, *_) in SETTINGS.items():
-        if (name := prefix + setting) not in own.parameters:
-            kind = Parameter.KEYWORD_ONLY
-            ours.append(Parameter(name, kind, default=NOT_GIVEN, annotation=it.type))
-    listed = list(own.parameters.values())
+    ours = [*more] + [
+        Parameter(named(name), Parameter.KEYWORD_ONLY, default=..., annotation=it.type)
+        for name, it in SETTINGS.items()
+    ]
+    listed = [it for it in own.parameters.values() if it.name != "changes"]
     rest = [listed.pop()] if listed[-1].kind is Parameter.VAR_KEYWORD else []
-    function.__signature__ = own.replace(parameters=[*listed, *ours, *(rest if prefix else [])])
+    function.__signature__ = own.replace(parameters=[*listed, *ours, *rest])
     return [it.name for it in ours]
 
 
@@ -449,21 +384,23 @@ def described(about: Mapping[str, Any], default: Any) -> str:
     return f"{text} Typical: {about['typical']}." if about["typical"] else text
 
 
-def describe(prefix: str = "", kind: type[Settings] | None = None) -> str:
-    """The settings as the Args section of a docstring.
+def describe(named: Callable[[str], str] = str, kind: type[Settings] | None = None) -> str:
+    """The settings, by the names `named`, as the Args section of a docstring.
 
     Args:
         kind: one algorithm, or None for both.
     """
-    named = SETTINGS if kind is None else {it.name: [it] for it in fields(kind)}
+    settings = SETTINGS.values() if kind is None else fields(kind)
     indent: Any = {"initial_indent": 8 * " ", "subsequent_indent": 12 * " "}
-    wrapper, lines = TextWrapper(100, **indent, break_on_hyphens=False), []
-    for name, ones in named.items():
-        kind_of_value = ones[0].metadata["type"].__name__
-        texts = (described(it.metadata, it.default) for it in ones)
-        lines.append(wrapper.fill(f"{prefix}{name} ({kind_of_value}): {' '.join(texts)}"))
-    return "\n".join(lines)
+    wrapper = TextWrapper(100, **indent, break_on_hyphens=False)
+    return "\n".join(
+        wrapper.fill(
+            f"{named(it.name)} ({it.metadata['type'].__name__}): "
+            + described(it.metadata, it.default)
+        )
+        for it in settings
+    ).strip()
 
 
-Rounds.__doc__ = (Rounds.__doc__ or "").format(settings=describe(kind=Rounds).strip())
-Published.__doc__ = (Published.__doc__ or "").format(settings=describe(kind=Published).strip())
+Rounds.__doc__ = (Rounds.__doc__ or "").format(settings=describe(kind=Rounds))
+Published.__doc__ = (Published.__doc__ or "").format(settings=describe(kind=Published))

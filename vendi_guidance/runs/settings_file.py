@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.guidance.settings import SETTINGS, Rounds
+from vendi_guidance.guidance.settings import SETTINGS, Rounds, adjusted, with_prefix
 from vendi_guidance.runs.manifest import DAMAGED, read_json, write_json
 
 FORMAT = "vendi-guidance settings"
 
 
 def save_settings(path: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
-    """Write settings (with the dial as "strength") and information about them, as JSON values."""
+    """Write settings and information about them, as JSON values."""
     write_json(path, FORMAT, {"settings": settings, "about": about})
 
 
@@ -19,8 +19,7 @@ def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, 
 
     Args:
         path: a file that `vendi-guidance tune` wrote.
-        prefix: "diversity_" for the call of a guided pipeline, whose dial is `diversity`; "" for
-            `VendiGuidance`, whose dial is `strength`.
+        prefix: "diversity_" for the call of a guided pipeline, "" for `VendiGuidance`.
 
     Raises:
         ValueError: the file is not a settings file, or has an unknown setting or invalid value.
@@ -29,7 +28,7 @@ def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_settings(Path(folder, "settings.json"), {"strength": 0.7}, {})
+        ...     save_settings(Path(folder, "settings.json"), {"diversity": 0.7}, {})
         ...     load_settings(Path(folder, "settings.json"))
         {'diversity': 0.7}
         >>> images = pipe(prompts, **load_settings("settings.json")).images  # doctest: +SKIP
@@ -41,11 +40,10 @@ def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, 
         settings = dict(read_json(path, FORMAT)["settings"])
     except DAMAGED as error:
         raise ValueError(f"{path} is not a file of guidance settings: {error}") from None
-    if unknown := settings.keys() - {"strength", *SETTINGS}:
+    if unknown := settings.keys() - SETTINGS.keys():
         raise ValueError(f"{path} has {min(unknown)!r}, which is not a guidance setting")
     try:
-        Rounds().changed(**settings)
+        adjusted(Rounds(), settings)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
-    names = {"strength": "diversity"} if prefix else {}
-    return {names.get(name, prefix + name): value for name, value in settings.items()}
+    return {with_prefix(name) if prefix else name: value for name, value in settings.items()}

@@ -15,7 +15,7 @@ import torch
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.adapter.undistilled import Undistilled
-from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, Settings
+from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, Settings, with_prefix
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup, has_begun, note_begun
@@ -144,7 +144,7 @@ def open_run(
         nonlocal pipe
         pipe = load(model, group.device) if pipe is None else pipe
         pipe.guidance, guidance.undistilled = guidance, undistilled
-        if guidance.settings.scale and undistilled is None:
+        if not guidance.settings.is_off and undistilled is None:
             network = load_undistilled(model.undistilled, model.options, group.device)
             guidance.undistilled = network
         done = folder.checkpoints.last() if options.resume else None
@@ -196,13 +196,13 @@ def _with_earlier_rounds(settings: Rounds | Published, began: dict[str, Any]) ->
     if "diversity_budget" in began or not began.get("diversity_rounds"):
         return settings
     earlier = {name: began[f"diversity_{name}"] for name in ("rounds", "candidates")}
-    return settings.changed(**earlier)
+    return replace(settings, **earlier)
 
 
 def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
     """Raise ValueError if the objective compares prompts but the pipeline does not expose them."""
     is_seen = pipeline.prompt_input is not None or prompt_inputs(pipeline)
-    if settings.scale and settings.is_conditional and not is_seen:
+    if not settings.is_off and settings.is_conditional and not is_seen:
         raise ValueError(
             f"{pipeline.stock.__name__} gives guidance no prompt embeddings: use "
             "generate --diversity-objective vendi, which ignores prompts and compares all images"
@@ -219,14 +219,14 @@ def _plan(model: Model, guidance: VendiGuidance, about_sampler: dict[str, Any]) 
         about["vae_tiling"] = True
     if options.variant is not None:
         about["variant"] = options.variant
-    about |= {f"diversity_{name}": value for name, value in _about_guidance(guidance).items()}
+    about |= {with_prefix(name): value for name, value in _about_guidance(guidance).items()}
     settings = about | {
         "images_per_prompt": options.images_per_prompt,
         "seed": options.seed,
         "device": torch.device(options.device).type,
         "no_metadata": options.no_metadata,
-        # at scale 0, samples are remembered only for --window-out
-        "window_out": options.window_out is not None or guidance.settings.scale > 0,
+        # without guidance, samples are remembered only for --window-out
+        "window_out": options.window_out is not None or not guidance.settings.is_off,
     }
     inputs: dict[str, Input | None] = {"prompts": Input(options.prompts, prompts.sha256)}
     inputs |= {**model_inputs, "window_in": None}
@@ -239,10 +239,10 @@ def _plan(model: Model, guidance: VendiGuidance, about_sampler: dict[str, Any]) 
 def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
     """The guidance settings that have an effect, by their names without `diversity_`."""
     about = {"memory": guidance.keeps, "window": guidance.window.size}
-    about |= {"rounds": 0} | asdict(guidance.settings)  # 0 marks `Published`, which has no rounds
+    about |= asdict(guidance.settings)
     if about.get("proposal") == Rounds.proposal:
         about.pop("proposal", None)  # `Published` has none
-    if about["rounds"] is not None:
+    if about.get("rounds") is not None:
         about.pop("budget", None)  # a number of rounds overrides it
     exemplars = guidance.memory.exemplars
     if exemplars is None:
@@ -275,7 +275,7 @@ def _claim(
             "--resume, or replace it with --overwrite"
         )
     began = Manifest.load(folder.path)  # again, now that the folder is locked
-    for name in {f"diversity_{name}" for name in SETTINGS} - manifest.settings.keys():
+    for name in {*map(with_prefix, SETTINGS)} - manifest.settings.keys():
         began.settings.pop(name, None)  # older versions recorded the other algorithm's settings too
     differences = manifest.differences(began)
     if differences:

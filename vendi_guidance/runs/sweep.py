@@ -94,7 +94,7 @@ class Sweep:
 
         Args:
             name: name of its folder, which is returned.
-            diversity: guidance settings, with the dial as "strength".
+            diversity: guidance settings.
             changes: other options that differ from `options`.
 
         Raises:

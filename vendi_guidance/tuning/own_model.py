@@ -98,7 +98,7 @@ class OwnModel:
         if sampling.guidance_scale is not None:
             given[sampling.scale_name] = min(sampling.guidance_scale, family_of(pipe).no_cfg)
         prompts = [prompt for of_image in candidates for prompt in of_image]
-        pipe.guidance = VendiGuidance(strength=0)
+        pipe.guidance = VendiGuidance(diversity=0)
         with Watch(pipe.scheduler) as watch:
             call = sampling.arguments(prompts) | given | {"num_inference_steps": STEPS}
             call.pop("negative_prompt", None)

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from vendi_guidance.checks import optional_import
 from vendi_guidance.evaluation.judging import Judging, Outcome
 from vendi_guidance.features.weights import reason
-from vendi_guidance.guidance.settings import STRENGTH, Rounds
+from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.runs.manifest import MANIFEST, Manifest
 from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
@@ -28,7 +28,7 @@ PROMPTS = "prompts.jsonl"
 UNGUIDED = "unguided"
 STUDY = "vendi-guidance tune"
 
-FIRST = (STRENGTH, 1.0, 0.25, 0.75)
+FIRST = (DIVERSITY, 1.0, 0.25, 0.75)
 """Strengths to try first. The default leads, so that the result is at least as good as it."""
 
 LOWEST = 0.02
@@ -49,8 +49,8 @@ class Trial:
         Raises:
             KeyError, TypeError, ValueError: the attributes are damaged.
         """
-        strength = attributes["settings"]["strength"]
-        Rounds(strength=strength)
+        strength = attributes["settings"]["diversity"]
+        Rounds(diversity=strength)
         return cls(strength, Outcome.read(attributes["outcome"]))
 
 
@@ -142,7 +142,7 @@ class Tuner:
             ValueError, OSError: a run cannot be generated.
         """
         with FileLock(self.folder / ".unguided.lock"):  # only the first process generates it
-            self.runs.generate(UNGUIDED, {"strength": 0.0})
+            self.runs.generate(UNGUIDED, {"diversity": 0.0})
         baseline, judged_by = self.judging.unguided(self.folder / UNGUIDED)
         while (claim := self._claim()) is not None:
             trial, lock, name, settings = claim
@@ -155,13 +155,13 @@ class Tuner:
                     self._study().tell(trial.number, outcome.diversity)
             finally:
                 lock.release()
-            yield Trial(settings["strength"], outcome)
+            yield Trial(settings["diversity"], outcome)
 
     def check(self, best: Trial, seed: int) -> Outcome:
         """How the best strength compares with no guidance, from a seed the search has not used."""
         with FileLock(self.folder / ".check.lock"):
-            unguided = self.runs.generate("check-unguided", {"strength": 0.0}, seed=seed)
-            tuned = self.runs.generate("check-tuned", {"strength": best.strength}, seed=seed)
+            unguided = self.runs.generate("check-unguided", {"diversity": 0.0}, seed=seed)
+            tuned = self.runs.generate("check-tuned", {"diversity": best.strength}, seed=seed)
         return self.judging.outcome(tuned, *self.judging.unguided(unguided))
 
     def _claim(self) -> tuple[Any, FileLock, str, dict[str, float]] | None:
@@ -216,7 +216,7 @@ class Tuner:
         )
         if not study.get_trials(deepcopy=False):
             for strength in FIRST:
-                study.enqueue_trial({"strength": strength})
+                study.enqueue_trial({"diversity": strength})
         return study
 
     @contextmanager
@@ -236,7 +236,7 @@ class Tuner:
 
 def suggest(trial: Any) -> dict[str, float]:
     """The settings of guidance that an Optuna trial suggests."""
-    return {"strength": round(trial.suggest_float("strength", LOWEST, 1.0), 4)}
+    return {"diversity": round(trial.suggest_float("diversity", LOWEST, 1.0), 4)}
 
 
 def _optuna() -> Any:
