@@ -10,7 +10,7 @@ EVALUATE := $(BIN)/vendi-guidance evaluate --overwrite
 OPEN := assets/prompts/demo.txt --images-per-prompt 16
 NAMED := assets/prompts/named.txt --images-per-prompt 8
 
-.PHONY: demo docs test test-portable setup clean
+.PHONY: demo docs test quick test-portable setup clean
 
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
@@ -40,12 +40,17 @@ demo: .venv/.installed
 	$(EVALUATE) $(DEMO)/named-without $(DEMO)/named-with --output $(DEMO)/named
 	$(EVALUATE) $(DEMO)/open-without $(DEMO)/open-with --output $(DEMO)/open
 
+CHECKS = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
 test: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(CHECKS)
+	$(PYTEST)
+
+# what to run after each change: under a minute on two cores
+quick: setup
+	$(CHECKS)
+	$(PYTEST) -m "not slow" tests/kernels tests/scores tests/guidance
 
 NUMERIC := tests/kernels tests/scores tests/guidance/test_objectives.py \
 	tests/guidance/test_window.py tests/guidance/test_spaces.py

@@ -33,7 +33,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: seconds long; `make test-portable` leaves it out")
+    config.addinivalue_line("markers", "slow: seconds long; `make quick` leaves it out")
 
 
 @pytest.fixture(scope="session")

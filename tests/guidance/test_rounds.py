@@ -155,6 +155,7 @@ def test_what_cfg_adds_is_reused_up_to_half_of_it(sdxl, cfg, every):
     assert rows.count(6) == math.ceil(len(with_cfg) / every) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEDULERS)
 def test_a_call_takes_fewer_evaluations_than_the_stock_call_and_more_of_a_larger_budget(sdxl, kind):
     pipe = with_scheduler(sdxl, kind)
@@ -180,6 +181,7 @@ def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_a
 # What comes out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEDULERS)
 @pytest.mark.parametrize("guided", [False, True])
 def test_every_scheduler_goes_on_from_the_rounds(sdxl, kind, guided):
@@ -340,6 +342,7 @@ def test_a_pipeline_that_changes_its_networks_output_is_told_what_to_use(sdxl):
 # The dial
 
 
+@pytest.mark.slow
 def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
     pipe = StableDiffusionXLPipeline.from_pretrained(DEMO)
     pipe.set_progress_bar_config(disable=True)

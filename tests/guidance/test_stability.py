@@ -8,6 +8,8 @@ from tests.guidance.test_objectives import objectives
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 
+pytestmark = pytest.mark.slow
+
 M = 6
 STORAGE = st.sampled_from([torch.float16, torch.bfloat16, torch.float32])
 
