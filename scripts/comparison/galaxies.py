@@ -31,7 +31,7 @@ from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Prediction, Step
-from vendi_guidance.scores.subsampling import interval, quantile
+from vendi_guidance.scores.subsampling import quantile
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
@@ -136,8 +136,8 @@ def mean_and_interval(values: Iterable[float], is_ratio: bool = False) -> str:
     """The mean over batches (geometric for ratios) and its 95% confidence interval."""
     numbers = [math.log(value) if is_ratio else value for value in values]
     half = quantile(0.95, len(numbers) - 1) * stdev(numbers) / len(numbers) ** 0.5
-    mean = math.exp(fmean(numbers)) if is_ratio else fmean(numbers)
-    return "{:.2f} ({:.2f} to {:.2f})".format(mean, *interval(mean, half, is_ratio))
+    values = [fmean(numbers), fmean(numbers) - half, fmean(numbers) + half]
+    return "{:.2f} ({:.2f} to {:.2f})".format(*(map(math.exp, values) if is_ratio else values))
 
 
 def diversity(sample: Sample, unguided: Sample, kernel: Gaussian) -> str:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from vendi_guidance import Cosine, Gaussian, Nystrom, RandomFourier, convergence, rke, vendi
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.scores.subsampling import Score
+from vendi_guidance.scores.intervals import Score
 from vendi_guidance.storage.files import whole_file
 
 # The colours of Okabe and Ito, which colour-blind readers can distinguish.

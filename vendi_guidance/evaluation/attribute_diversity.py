@@ -30,8 +30,8 @@ from vendi_guidance.evaluation.attributes import (
     judged,
 )
 from vendi_guidance.evaluation.batches import Batch
-from vendi_guidance.evaluation.intervals import Interval, subsample
 from vendi_guidance.scores.groups import rows_by_label
+from vendi_guidance.scores.subsampling import subsample
 
 SAMPLES = 50
 """Number of samples of each image's value."""
@@ -109,7 +109,7 @@ class Spread:
     most: float
     by_prompt: dict[str, float]
     value: float
-    interval: Interval | None
+    interval: tuple[float, float] | None
     even: float
     training: float | None
 
@@ -211,7 +211,7 @@ def attribute_spreads(
     return spreads
 
 
-def change(first: Spread, second: Spread) -> tuple[float, Interval | None] | None:
+def change(first: Spread, second: Spread) -> tuple[float, tuple[float, float] | None] | None:
     """The ratio of two runs' `value` over their common prompts, with its 95% confidence interval;
     None without common prompts."""
     prompts = [prompt for prompt in first.by_prompt if prompt in second.by_prompt]
@@ -316,7 +316,9 @@ def _mean(title: str, by_prompt: Mapping[str, float], prompts: Iterable[str]) ->
     return mean if title == LOOKS else exp(mean)
 
 
-def _interval(prompts: list[str], value: Callable[[list[str]], float]) -> Interval | None:
+def _interval(
+    prompts: list[str], value: Callable[[list[str]], float]
+) -> tuple[float, float] | None:
     """The confidence interval of a value over prompts; None if there are too few prompts."""
     subsamples = subsample([prompts], [len(prompts)])
     if subsamples is None or subsamples.unit != "prompts":

@@ -1,8 +1,8 @@
 """The differences between two reports, with confidence intervals.
 
 Both batches contribute the same number of images for each prompt, because untruncated scores grow
-with the number of images. Intervals are paired if both have the same prompts (see `intervals`), so
-that the variation between prompts cancels.
+with the number of images. Intervals are paired if both have the same prompts (see
+`scores.subsampling`), so that the variation between prompts cancels.
 """
 
 from dataclasses import replace
@@ -14,10 +14,10 @@ from torch import Tensor
 
 from vendi_guidance.evaluation.evaluator import spectrum_for, subsample_scores
 from vendi_guidance.evaluation.inputs import ScoreInputs
-from vendi_guidance.evaluation.intervals import Subsamples, subsample
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.results import Comparison, Difference, Report
 from vendi_guidance.scores.groups import rows_by_label
+from vendi_guidance.scores.subsampling import Subsamples, subsample
 
 OF_FEATURES = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
 DECISIVE = (*OF_FEATURES, "truncation", "clip", "faithfulness")

@@ -22,7 +22,6 @@ from vendi_guidance.evaluation.embedding import (
     embed_batch,
 )
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
-from vendi_guidance.evaluation.intervals import ENOUGH, LEVEL, Interval, Subsamples, subsample
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images, own_features
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import Report, ScoreResult
@@ -30,6 +29,7 @@ from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
+from vendi_guidance.scores.subsampling import ENOUGH, LEVEL, Subsamples, subsample
 
 MOST_REFERENCES = 1000
 """Most reference images that the subsamples behind confidence intervals are compared with, to save
@@ -169,7 +169,7 @@ def _interval(
     scores: list[dict[str, float]],
     subsamples: Subsamples | None,
     lower_bound: float,
-) -> Interval | None:
+) -> tuple[float, float] | None:
     """The confidence interval of a score, clipped to its range, from the scores of each subsample;
     None if a subsample is too small for the score, or nothing varies."""
     if subsamples is None or not all(name in part for part in scores):

@@ -11,9 +11,9 @@ from vendi_guidance.evaluation.analysis import Analysis
 from vendi_guidance.evaluation.attribute_diversity import AttributeScores, Spread
 from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
-from vendi_guidance.evaluation.intervals import ENOUGH
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS, Measure
 from vendi_guidance.features.files import BadImage
+from vendi_guidance.scores.subsampling import ENOUGH
 
 TIMES = "×\N{NO-BREAK SPACE}"
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.checks import check_count
-from vendi_guidance.scores.subsampling import Score, Subsets, quantile
+from vendi_guidance.scores.intervals import Score, Subsets
+from vendi_guidance.scores.subsampling import quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,8 +78,8 @@ def convergence(
         >>> [round(mean, 3) for mean in result.mean.tolist()]
         [2.0, 4.0, 8.0]
     """
-    z = quantile(level)
     check_count("repeats", repeats, 3)
+    t = quantile(level, repeats - 1)
     subsets = Subsets(score, arguments, options)
     n = subsets.n
     given = _eight_sizes(n) if sizes is None else sorted(set(sizes))
@@ -88,7 +89,8 @@ def convergence(
             f"sizes must be whole numbers from 1 to n = {n}, one of them below n, got {given}"
         )
 
-    orders = list(subsets.permutations(seed, repeats))
+    generator = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(n, generator=generator, device="cpu") for _ in range(repeats)]
     of_all = [subsets(orders[0])] if sizes[-1] == n else []  # the same in every repeat
     below = [size for size in sizes if size < n]
     repeated = [[subsets(order[:size]) for size in below] + of_all for order in orders]
@@ -99,7 +101,7 @@ def convergence(
         # as for a mean, whose deviation is proportional to 1 / sqrt(number of items)
         deviation[-1] = deviation[-2] * shares[-2].sqrt()
         shares[-1] = shares[-2]
-    half = _student(z, repeats - 1) * deviation / (1 - shares).sqrt()
+    half = t * deviation / (1 - shares).sqrt()
     return Convergence(
         torch.tensor(sizes, device="cpu"), scores, mean, mean - half, mean + half, level
     )
@@ -110,17 +112,3 @@ def _eight_sizes(n: int) -> list[int]:
         raise ValueError(f"got {n} items: give at least {2 * FEWEST}, or the sizes to score")
     first = max(FEWEST, n / 64)
     return [round(first * (n / first) ** (step / 7)) for step in range(8)]
-
-
-def _student(z: float, degrees: int) -> float:
-    """Student's t quantile from the normal one by Fisher's expansion, to 5% from 2 degrees on.
-
-    `subsampling.quantile` is exact, but published bands use this.
-    """
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return sum(term / degrees**power for power, term in enumerate(terms))

@@ -1,95 +1,170 @@
-"""Scores of subsets of the items, and confidence intervals from them."""
+"""Confidence intervals by subsampling: from the scores of random subsets of the items.
+
+Subsets have m of n independent units and are drawn without replacement. Over such subsets the
+variance of a score is (n - m) / m times its variance over fresh samples of n units: for a mean this
+is exact, and over all subsets its interval is that of Student's t. The deviation of scores that
+grow with n is about proportional to the score, so their intervals are computed from logarithms.
+
+Where items have labels, such as prompts, and there are enough of them, all items of a label are one
+unit: guided images of one prompt depend on one another. With fewer labels, items are the units, and
+the same share of each label's is drawn.
+"""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from inspect import signature
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from statistics import stdev
-from typing import Any, TypeAlias
 
-import numpy as np
 import torch
-from scipy.stats import norm, t as student
+from scipy.stats import t as student
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.streams import as_stream
+from vendi_guidance.scores.groups import rows_by_label
 
-Score: TypeAlias = Callable[..., Any]  # (items, kernels) -> a number or a 0-d tensor
+FEWEST_PROMPTS = 8
+"""With fewer labels, items are drawn."""
+
+FEWEST_IMAGES = 20
+"""With fewer items of few labels, there are no intervals."""
+
+ENOUGH = f"{FEWEST_IMAGES} images, or {FEWEST_PROMPTS} prompts"
+"""The smallest batch that has confidence intervals, as text."""
+
+LARGEST_PART = 500
+"""Most items of a subset by default, because exact spectra of more take long."""
+
+LEVEL = 0.95
 
 
-class Subsets:
-    """A score as a function of the row indices of a subset of its items.
+@dataclass(frozen=True)
+class Subsamples:
+    """Random subsets of one batch, or of several batches with the same labels.
 
-    The positional arguments of the score are first `items` (tensors, arrays or sequences with n
-    entries each), then as many `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t),
-    (x, clusters, kernel). Kernels among the keyword `options` count as arguments. Raises ValueError
-    if there are no arguments, if items are streams or differ in n, or if there are weights.
+    Attributes:
+        parts: for each subset, the (m,) row numbers of each batch.
+        unit: what was drawn, "prompts" or "pictures".
+        scale: factor from the standard deviation over subsets to the standard error.
+        degrees: degrees of freedom.
+        paired: whether all batches have the same labels in each subset.
     """
 
-    def __init__(self, score: Score, arguments: Sequence[Any], options: dict[str, Any]) -> None:
-        if not arguments:
-            raise ValueError("there are no items: give the score's arguments after the score")
-        if options.get("weights") is not None:
-            raise ValueError("subsets do not support item weights: leave them out")
-        named = [name for name, option in options.items() if isinstance(option, Kernel)]
-        if named:
-            named = [name for name in signature(score).parameters if name in named]
-            arguments = [*arguments, *(options[name] for name in named)]
-            options = {name: option for name, option in options.items() if name not in named}
-        middle = (len(arguments) + 1) // 2
-        self.score, self.options = score, options
-        self.items, self.kernels = tuple(arguments[:middle]), tuple(arguments[middle:])
-        for entries in self.items:
-            listed = isinstance(entries, Sequence) and as_stream(entries) is None
-            if not (listed or isinstance(entries, (Tensor, np.ndarray))):
-                kind = type(entries).__name__
-                raise ValueError(
-                    f"{kind} is not a tensor, an array or a sequence: gather its chunks"
-                )
-        lengths = [len(entries) for entries in self.items]
-        if min(lengths) < max(lengths):
-            raise ValueError(f"the arguments must describe the same items, got n = {lengths}")
-        self.n = lengths[0]
+    parts: list[tuple[Tensor, ...]]
+    unit: str
+    scale: float
+    degrees: int
+    paired: bool
 
-    def __call__(self, rows: Tensor | None = None) -> float:
-        """The score of the items with these (m,) row indices, or of all items."""
-        items = self.items if rows is None else [_take(entries, rows) for entries in self.items]
-        return float(self.score(*items, *self.kernels, **self.options))
+    def interval(
+        self,
+        value: float,
+        of_parts: Sequence[float],
+        *,
+        is_ratio: bool,
+        level: float = LEVEL,
+        common: float = 0.0,
+    ) -> tuple[float, float] | None:
+        """The confidence interval around a value.
 
-    def permutations(self, seed: int, count: int) -> Iterator[Tensor]:
-        """`count` random permutations of the n row indices."""
-        generator = torch.Generator().manual_seed(seed)
-        for _ in range(count):
-            yield torch.randperm(self.n, generator=generator, device="cpu")
+        Args:
+            value: the score of the whole batch.
+            of_parts: the score of each subset.
+            is_ratio: compute the interval from logarithms; all values must be positive.
+            level: of the interval, 0 < level < 1.
+            common: a standard error (of the logarithm if `is_ratio`) that all subsets share, such
+                as that of an uncertain judge.
+
+        Returns:
+            Its ends; None if nothing varies.
+        """
+        error = math.hypot(self.standard_error(of_parts, is_ratio), common)
+        size = abs(math.log(of_parts[0]) if is_ratio else of_parts[0])
+        if not error > 1e-9 * self.scale * max(1.0, size):
+            return None
+        half = quantile(level, self.degrees) * error
+        if is_ratio:
+            return value * math.exp(-half), value * math.exp(half)
+        return value - half, value + half
+
+    def standard_error(self, of_parts: Sequence[float], is_ratio: bool) -> float:
+        """The standard error of a score, or of its logarithm if `is_ratio`."""
+        return self.scale * stdev(map(math.log, of_parts) if is_ratio else of_parts)
 
 
-def quantile(level: float, degrees: int | None = None) -> float:
-    """z such that a share `level` in (0, 1) of the normal distribution, or of Student's t with
-    these degrees of freedom, lies in [-z, z]."""
+def quantile(level: float, degrees: int) -> float:
+    """t such that a share `level` of Student's distribution with these degrees of freedom lies in
+    [-t, t]; ValueError unless 0 < level < 1."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
-    upper = (1 + level) / 2
-    return float(norm.ppf(upper) if degrees is None else student.ppf(upper, degrees))
+    return float(student.ppf((1 + level) / 2, degrees))
 
 
-def standard_error(of_parts: Sequence[float], scale: float, is_ratio: bool) -> float:
-    """The standard error of a score, or of its logarithm if `is_ratio`, from scores of subsets.
+def subsample(
+    batches: Sequence[Sequence[Hashable] | None],
+    sizes: Sequence[int],
+    *,
+    count: int = 50,
+    seed: int = 0,
+    largest: int = LARGEST_PART,
+) -> Subsamples | None:
+    """Random subsets of at most half of each batch, paired if all batches have the same labels.
 
-    `scale` is sqrt(m / (n - m)) for subsets of m of n items: means of such subsets have variance
-    proportional to 1/m - 1/n, means of n new items to 1/n. Logarithms suit scores that grow with n,
-    whose standard deviation is about proportional to the score.
+    Args:
+        batches: for each batch, the labels of its items, such as prompts; None without labels.
+        sizes: for each batch, its number of items.
+        count, seed: number of subsets, and the seed that they are drawn with.
+        largest: most items of a subset.
+
+    Returns:
+        None if a batch is too small.
     """
-    return scale * stdev([math.log(part) for part in of_parts] if is_ratio else of_parts)
+    generator = torch.Generator().manual_seed(seed)
+    members = [
+        rows_by_label(labels or [None] * size, size)
+        for labels, size in zip(batches, sizes, strict=True)
+    ]
+    share = min(0.5, largest / max(sizes))
+    if all(
+        len(groups) >= FEWEST_PROMPTS and size / len(groups) * FEWEST_PROMPTS / 2 <= largest
+        for groups, size in zip(members, sizes, strict=True)
+    ):
+        n = min(map(len, members))
+        m = max(FEWEST_PROMPTS // 2, math.floor(share * n))
+        paired = all(groups.keys() == members[0].keys() for groups in members)
+        parts = [_draw_prompts(members, m, paired, generator) for _ in range(count)]
+        return Subsamples(parts, "prompts", math.sqrt(m / (n - m)), n - 1, paired)
+    if min(sizes) < FEWEST_IMAGES:
+        return None
+    parts = [
+        tuple(_draw_images(groups, share, generator) for groups in members) for _ in range(count)
+    ]
+    return Subsamples(parts, "pictures", math.sqrt(share / (1 - share)), min(sizes) - 1, False)
 
 
-def interval(value: float, half: float, is_ratio: bool) -> tuple[float, float]:
-    """(low, high) at distance `half` from the value, or from its logarithm if `is_ratio`."""
-    if is_ratio:
-        return value * math.exp(-half), value * math.exp(half)
-    return value - half, value + half
+def _draw_prompts(
+    members: list[dict[Hashable, list[int]]], m: int, paired: bool, generator: torch.Generator
+) -> tuple[Tensor, ...]:
+    """For each batch, the sorted rows of m random labels; the same labels if paired."""
+    parts: list[Tensor] = []
+    for groups in members:
+        if not parts or not paired:
+            labels = list(groups)
+            order = torch.randperm(len(labels), generator=generator, device="cpu")
+            chosen = [labels[i] for i in order[:m]]
+        rows = chain(*(groups[label] for label in chosen))
+        parts.append(torch.tensor(sorted(rows), device="cpu"))
+    return tuple(parts)
 
 
-def _take(entries: Any, rows: Tensor) -> Any:
-    if isinstance(entries, (Tensor, np.ndarray)):
-        return entries[rows.numpy()]
-    return [entries[row] for row in rows.tolist()]
+def _draw_images(
+    groups: dict[Hashable, list[int]], share: float, generator: torch.Generator
+) -> Tensor:
+    """A share of the rows of every label, at least one of each, in ascending order."""
+    chosen: list[int] = []
+    for rows in groups.values():
+        # rounds up or down at random, so that the share is met on average
+        rounding = float(torch.rand((), generator=generator, dtype=torch.float32, device="cpu"))
+        kept = max(1, min(len(rows), math.floor(share * len(rows) + rounding)))
+        order = torch.randperm(len(rows), generator=generator, device="cpu")[:kept].tolist()
+        chosen += [rows[i] for i in order]
+    return torch.tensor(sorted(chosen), device="cpu")
