@@ -8,7 +8,7 @@ from io import StringIO
 from math import log, log2
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import matplotlib.style
@@ -20,10 +20,12 @@ from PIL import Image
 from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.attribute_diversity import change
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.evaluation.results import Report
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.images import fitted
+
+if TYPE_CHECKING:
+    from vendi_guidance.evaluation.results import Report
 
 WIDTH = 4.8  # inches
 COLOURS = ("#2f81c7", "#d0670f")
@@ -48,7 +50,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw_figures(reports: Sequence[Report]) -> dict[str, Figure]:
+def draw_figures(reports: Sequence["Report"]) -> dict[str, Figure]:
     """The figures by file name without suffix, except those that the reports have no data for."""
     with style():
         figures = {
@@ -77,7 +79,7 @@ def as_svg(figure: Figure, name: str) -> str:
 
 
 @mpl.style.context("default")
-def save_contact_sheet(path: Path, reports: Sequence[Report]) -> None:
+def save_contact_sheet(path: Path, reports: Sequence["Report"]) -> None:
     """Write a PNG with the first images of evenly spaced prompts, the runs side by side.
 
     Writes nothing if no two images share a prompt.
@@ -122,7 +124,7 @@ def style() -> Iterator[None]:
         yield
 
 
-def _decomposition(reports: Sequence[Report]) -> Figure | None:
+def _decomposition(reports: Sequence["Report"]) -> Figure | None:
     """H(X) = H(X|T) + I(X;T), a bar for each run."""
     names = ("conditional_vendi", "information_vendi")
     if not all(name in report.scores for report in reports for name in names):
@@ -144,7 +146,7 @@ def _decomposition(reports: Sequence[Report]) -> Figure | None:
     return figure
 
 
-def _convergence(reports: Sequence[Report]) -> Figure | None:
+def _convergence(reports: Sequence["Report"]) -> Figure | None:
     curves = [report.analysis.convergence for report in reports]
     names = [name for name in ("conditional_vendi", "vendi") if any(name in run for run in curves)]
     if not names:
@@ -163,7 +165,7 @@ def _convergence(reports: Sequence[Report]) -> Figure | None:
     return figure
 
 
-def _spectrum(reports: Sequence[Report]) -> Figure:
+def _spectrum(reports: Sequence["Report"]) -> Figure:
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
     axes = figure.subplots()
     lines = ("pictures", "images", "-"), ("joint", "joint", "--"), ("prompts", "prompts", ":")
@@ -179,7 +181,7 @@ def _spectrum(reports: Sequence[Report]) -> Figure:
     return figure
 
 
-def _spreads(reports: Sequence[Report]) -> Figure | None:
+def _spreads(reports: Sequence["Report"]) -> Figure | None:
     """A row for each open attribute and one for looks: the runs' values with those of training
     images and of even draws, and the ratio of the two runs."""
     rows = reports[0].spreads[-ATTRIBUTES_UP_TO:]
@@ -234,7 +236,7 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
         label.set_parse_math(False)
 
 
-def _grid(report: Report, group: Group | None) -> Image.Image:
+def _grid(report: "Report", group: Group | None) -> Image.Image:
     shown = [] if group is None else group.rows[:IMAGES]
     rows = -(-max(1, len(shown)) // COLUMNS)
     grid = Image.new("RGB", (COLUMNS * TILE, rows * TILE), "white")
@@ -244,7 +246,7 @@ def _grid(report: Report, group: Group | None) -> Image.Image:
     return grid
 
 
-def _name_runs(axes: Axes, reports: Sequence[Report]) -> None:
+def _name_runs(axes: Axes, reports: Sequence["Report"]) -> None:
     """Print the names of two runs in their colours above the axes."""
     if len(reports) == 2:
         style: dict[str, Any] = {"transform": axes.transAxes, "weight": "bold", "parse_math": False}

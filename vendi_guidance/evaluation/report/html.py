@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from io import BytesIO
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -15,9 +15,11 @@ from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg
 from vendi_guidance.evaluation.report.tables import ATTRIBUTE_TITLES, attribute_rows
-from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.images import fitted
+
+if TYPE_CHECKING:
+    from vendi_guidance.evaluation.results import Comparison, Report
 
 PACKAGE = "vendi_guidance.evaluation.report"
 THUMBNAIL = 96  # pixels
@@ -29,7 +31,7 @@ so they need keyboard focus."""
 
 
 def as_page(
-    reports: Sequence[Report], comparison: Comparison | None, figures: Mapping[str, Figure]
+    reports: Sequence["Report"], comparison: "Comparison | None", figures: Mapping[str, Figure]
 ) -> str:
     """The page of one report, or of two and their comparison, with figures by `draw_figures`."""
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
@@ -57,7 +59,7 @@ def as_page(
 
 def render(
     template: str,
-    reports: Sequence[Report],
+    reports: Sequence["Report"],
     figures: Mapping[str, Figure],
     package: str = PACKAGE,
     names: Sequence[str] | None = None,
@@ -91,7 +93,7 @@ def render(
 class Run:
     """A report with thumbnails and captions of its images."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: "Report") -> None:
         self.report = report
         self.name = report.name
         self.thumbnail = cache(self._thumbnail)  # an image may occur several times on the page

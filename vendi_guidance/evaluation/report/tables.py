@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from vendi_guidance.evaluation.measures import MEASURES, between
-from vendi_guidance.evaluation.results import Comparison, Report
+
+if TYPE_CHECKING:
+    from vendi_guidance.evaluation.results import Comparison, Report
 
 NOTHING = ("–", "")
 ATTRIBUTE_TITLES = ("effective values", "training images", "even draws", "named kept")
 
 
-def score_table(reports: Sequence[Report], comparison: Comparison | None = None) -> Table:
+def score_table(reports: Sequence["Report"], comparison: "Comparison | None" = None) -> Table:
     """The scores as a table for the terminal; two runs fit into 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("score", width=None if comparison is None else 18)
@@ -44,7 +47,7 @@ def score_table(reports: Sequence[Report], comparison: Comparison | None = None)
 
 
 def attribute_rows(
-    reports: Sequence[Report], names: Sequence[str] | None = None
+    reports: Sequence["Report"], names: Sequence[str] | None = None
 ) -> list[list[str]]:
     """The rows of the table of attributes and looks: title, run, and the `ATTRIBUTE_TITLES`.
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vendi_guidance.evaluation.report.figures import draw_figures, save_contact_sheet, save_png
 from vendi_guidance.evaluation.report.html import as_page
-from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.storage.files import whole_folder
+
+if TYPE_CHECKING:
+    from vendi_guidance.evaluation.results import Comparison, Report
 
 FORMAT = "vendi-guidance report"
 PAGE, DATA = "report.html", "report.json"
@@ -19,8 +21,8 @@ PAGE, DATA = "report.html", "report.json"
 
 def save_report(
     folder: Path,
-    reports: Sequence[Report],
-    comparison: Comparison | None = None,
+    reports: Sequence["Report"],
+    comparison: "Comparison | None" = None,
     inputs: Sequence[Path] = (),
 ) -> Path:
     """Write `report.html`, `report.json` and PNG figures: all of them, or none on failure.
@@ -81,7 +83,7 @@ def relative(inputs: Sequence[Path], folder: Path) -> list[str]:
     return [str(p) if p.drive != base.drive else os.path.relpath(p, base) for p in paths]
 
 
-def _run(report: Report) -> dict[str, Any]:
+def _run(report: "Report") -> dict[str, Any]:
     analysis = report.analysis
     return {
         "name": report.name,
@@ -102,7 +104,7 @@ def _run(report: Report) -> dict[str, Any]:
     }
 
 
-def _compared(comparison: Comparison) -> dict[str, Any]:
+def _compared(comparison: "Comparison") -> dict[str, Any]:
     return {
         "first": comparison.first.name,
         "second": comparison.second.name,
