@@ -16,7 +16,6 @@ from tests.helpers.batches_at_hand import (
     sample_images,
 )
 from vendi_guidance.evaluation.attributes import Attribute
-from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
 from vendi_guidance.evaluation.judges import Judges
@@ -203,41 +202,6 @@ def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_with_a_correc
     assert looks.value == 1  # 1, 2 and 0
     assert looks.low == report.inputs.lower_bound("looks_per_prompt") == 2 / 3
     assert report.inputs.lower_bound("vendi") == -np.inf
-
-
-REAL, HALF = torch.ones(9, 3), Judges(faithfulness=[0.5] * 24)
-
-
-@pytest.mark.parametrize(
-    ("earlier", "new", "words"),
-    [
-        (
-            {"image_embedder": COLOURS, "kernel_image": Gaussian(2.0), "truncation": 3},
-            {"embedding": Embedding(COLOURS, WORDS, Gaussian(2.0), truncation=3)},
-            r"write evaluate\(embedding=Embedding\(image=..., kernel_image=..., truncation=...\)\)",
-        ),
-        (
-            {"faithfulness": [0.5] * 24, "reference": REAL, "progress": False},
-            {"judges": HALF, "references": REAL, "reader": ImageReader(progress=False)},
-            r"judges=Judges\(faithfulness=...\), reader=ImageReader\(.*\), references=...\)$",
-        ),
-        (
-            {"groups": ["a", "b"] * 12, "seconds": [1] * 24},
-            {"images": as_batch(sample_images(24), groups=["a", "b"] * 12, seconds=[1] * 24)},
-            r"write evaluate\(as_batch\(images, prompts, groups=..., seconds=...\)\)$",
-        ),
-    ],
-)
-def test_earlier_keywords_work_and_say_what_replaces_them(earlier, new, words):
-    usual = {"images": sample_images(24), "prompts": prompts(24)}
-    usual["embedding"] = Embedding(COLOURS, WORDS)
-    with pytest.warns(DeprecationWarning, match=words) as said:
-        report = evaluate(**usual, **earlier)
-    expected = evaluate(**usual | new)
-    assert len(said) == 1 and said[0].filename == __file__
-    assert values(report) == values(expected) and report.settings == expected.settings
-    with pytest.raises(TypeError, match="unexpected keyword argument 'probe'"):
-        evaluate(**usual, probe=None)
 
 
 def test_features_of_prompts_and_labels_of_a_file_that_cannot_be_read_are_left_out(tmp_path):

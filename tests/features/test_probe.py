@@ -45,15 +45,6 @@ def test_an_image_shows_what_was_asked_if_it_shows_all_that_the_prompt_names(pro
     assert found.variant == [look[1:] for look in looks]
 
 
-def test_a_probe_of_version_0_2_says_what_it_said(probe, tmp_path):
-    probe.save_pretrained(tmp_path)
-    old = {"concepts": probe.concepts, "vendors": ["noto", "fluent"], "tones": ["light", "dark"]}
-    (tmp_path / "config.json").write_text(json.dumps(old))
-    loaded = load_probe(tmp_path)
-    assert loaded.looks(sample_images(4)) == probe.looks(sample_images(4))
-    assert loaded.asked(["ear, dark skin tone"]) == [("ear", None, "dark")]
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

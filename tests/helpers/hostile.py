@@ -67,7 +67,7 @@ TOKENS = (
     *(b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\n", b"\r", b"\0", b"\xff"),
     b"\xef\xbb\xbf",
     *(b"null", b"-1", b"1e999", b"NaN", b"9" * 50, b"\\ud800", b"../", b"/", b"{}", b"true"),
-    *(b"[" * 2000, b'"prompt"', b'"file_name"', b'"done"', b'"size"', b'"latent_shape"'),
+    *(b"[" * 2000, b'"prompt"', b'"file_name"', b'"done"', b'"size"', b'"shapes"'),
 )
 JSON_VALUES: tuple[Any, ...] = (
     *(None, True, False, -1, 0, 1, 2, 0.5, -1e308, float("inf"), float("nan"), 2**63, 10**400),

@@ -12,7 +12,6 @@ from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import CURVES_FROM, analyse
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores, attribute_spreads
 from vendi_guidance.evaluation.batches import Images, as_batch
-from vendi_guidance.evaluation.deprecated import takes_deprecated_keywords
 from vendi_guidance.evaluation.embedding import (
     DINOV2_AND_CLIP,
     READER,
@@ -36,7 +35,6 @@ MOST_REFERENCES = 1000
 time; the same ones for all subsamples."""
 
 
-@takes_deprecated_keywords
 def evaluate(
     images: Images,
     prompts: Sequence[str] | None = None,

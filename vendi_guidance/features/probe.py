@@ -1,14 +1,13 @@
 """The demo's embedder and labeler, a small classifier. Its last hidden layer is the feature."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from string import Formatter
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -189,21 +188,12 @@ def load_probe(folder: str | Path) -> Probe:
         where = folder or "(no folder)"
         raise FileNotFoundError(f"there is no probe in {where}: it has no config.json")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
         with redirect_stdout(None):  # huggingface_hub prints a message
-            probe = Probe.from_pretrained(folder, strict=True, **_upgraded(config))
+            probe = Probe.from_pretrained(folder, strict=True)
         probe.check()
     except Exception as error:  # damaged files raise errors of every kind
         raise ValueError(f"the probe in {folder} is damaged: {reason(error)}") from error
     return probe
-
-
-def _upgraded(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that a config of version 0.2 lacks; its attributes were fixed."""
-    if "vendors" not in config:
-        return {}
-    attributes = [("vendor", config["vendors"]), ("tone", config["tones"])]
-    return {"attributes": attributes, "caption": "{concept}, {tone} skin tone, {vendor} style"}
 
 
 def open_labeler(folder: Path | None, prompts: Sequence[str]) -> ProbeLabeler | None:

@@ -147,7 +147,7 @@ class SlidingWindow(Samples):
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: samples, the oldest first, and a JSON header with format,
-        version, size, dtype and latent shape. A failed write leaves an older file as it was.
+        version, size, dtype and shapes. A failed write leaves an older file as it was.
 
         Raises:
             OSError: the file cannot be written.
@@ -170,7 +170,7 @@ class SlidingWindow(Samples):
                 origin.
 
         Raises:
-            ValueError: the file is damaged, not a window, or of a newer version.
+            ValueError: the file is damaged, not a window, or of another version.
             FileNotFoundError: there is no such file.
         """
         size, dtype, samples = read_window(Path(path), largest)
