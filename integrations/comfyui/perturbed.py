@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.noise import each_of, perturbed_prompt
-from vendi_guidance.guidance.step import Generator
+from vendi_guidance.guidance.step import Perturb
 
 TOKENS = {
     "c_crossattn": ("attention_mask", "text_embedding_mask"),
@@ -25,17 +24,17 @@ def has_tokens(guider: Any) -> bool:
 
 
 @contextmanager
-def perturbed(guider: Any, count: int, sigma: float, generator: Generator) -> Iterator[None]:
-    """Add noise to a guider's token embeddings, independently for each sample.
+def perturbed(guider: Any, count: int, perturb: Perturb | None) -> Iterator[None]:
+    """Change a guider's token embeddings, independently for each sample.
 
     Args:
         count: number of samples.
-        sigma, generator: see `perturbed_prompt`; one generator, or one for each sample.
+        perturb: see `Perturb`; None changes nothing.
 
     Raises:
         ValueError: the prompts have no token embeddings.
     """
-    if sigma == 0:
+    if perturb is None:
         yield
         return
     if not has_tokens(guider):
@@ -43,7 +42,7 @@ def perturbed(guider: Any, count: int, sigma: float, generator: Generator) -> It
             "the conditioning has no token embeddings, so the prompt cannot be perturbed"
         )
     before = guider.conds
-    positive = [_perturbed(cond, count, sigma, generator) for cond in _positive(guider)]
+    positive = [_perturbed(cond, count, perturb) for cond in _positive(guider)]
     guider.conds = {**before, "positive": positive}
     try:
         yield
@@ -59,17 +58,15 @@ def _tokens(cond: Mapping[str, Any]) -> list[str]:
     return [name for name in TOKENS if name in cond.get("model_conds", {})]
 
 
-def _perturbed(
-    cond: Mapping[str, Any], count: int, sigma: float, generator: Generator
-) -> dict[str, Any]:
+def _perturbed(cond: Mapping[str, Any], count: int, perturb: Perturb) -> dict[str, Any]:
     """A conditioning with a row of noisy token embeddings for each sample."""
     model_conds = cond["model_conds"]
     changes = {}
     for name in _tokens(cond):
         rows = _repeated(model_conds[name].cond, count)
         masks = _masks(model_conds, name, rows)
-        arguments = zip(rows.split(1), each_of(generator, count), masks, strict=True)
-        noisy = [perturbed_prompt(row, sigma, own, mask) for row, own, mask in arguments]
+        arguments = zip(rows.split(1), range(count), masks, strict=True)
+        noisy = [perturb(*of_sample) for of_sample in arguments]
         changes[name] = copy.copy(model_conds[name])
         changes[name].cond = torch.cat(noisy)
     return {**cond, "model_conds": {**model_conds, **changes}}

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Generator, Level, Step, where_finite
+from vendi_guidance.guidance.step import Level, Perturb, Step, where_finite
 from vendi_guidance.guidance.timing import is_distilled
 from vendi_guidance.patching import Patch
 
@@ -81,11 +81,10 @@ class DiverseSampling:
         kind = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
         memory = self._store.load(kind)
         engine = Engine(self._settings, memory)
-        is_continued = not noise.any()
         own_sigmas = extra_args.get("model_options", {}).get(KEY, sigmas)
-        schedule = whole_schedule(own_sigmas, is_continued)
+        schedule = whole_schedule(own_sigmas, is_continued=not noise.any())
         progress = _Progress(callback)
-        run = _Run(engine, guider, prompts, is_continued, *schedule, progress, self._undistilled)
+        run = _Run(engine, guider, prompts, noise, *schedule, progress, self._undistilled)
         patch = Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner))
         patch.apply()
         try:
@@ -124,7 +123,7 @@ class _Run:
         engine: guides this run.
         guider: evaluates the model.
         prompts: (b, m) prompt embeddings.
-        is_continued: whether the latents contain noise left by an earlier run.
+        noise: (b, ...) of the samples; zero where the latents contain noise already.
         schedule, first: see `whole_schedule`.
         progress: counts the evaluations of the rounds.
         undistilled: see `DiverseSampling`.
@@ -133,7 +132,7 @@ class _Run:
     engine: Engine
     guider: Any
     prompts: Tensor
-    is_continued: bool
+    noise: Tensor
     schedule: Tensor
     first: int
     progress: _Progress
@@ -166,27 +165,27 @@ class _Run:
         network = _SamplerStep(before_and_after, guided, self.undistilled, index, ahead)
         step = Step(index - follows, count, x, prompts=self.prompts, network=network)
         self.progress.rounds = self.engine.evaluations(step)
+        noise = self._initial_noise(x, self._follows_a_run(guided, levels), extra_args.get("seed"))
         if split > 0:
             own_args = {**extra_args}  # samplers add to it
             x = run(x, sigmas[: split + 1], extra_args=own_args, callback=callback)
 
         def predict(
-            latents: Tensor,
-            level: Level | None = None,
-            *,
-            prompt_noise: float = 0.0,
-            generator: Generator = None,
+            latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
         ) -> Tensor:
             level = level or network.levels[0]
             sigma = sigmas[split] if level == network.levels[1] else sigmas.new_tensor(level.noise)
             sigma = sigma.expand(len(latents))
-            with perturbed(self.guider, len(latents), prompt_noise, generator):
+            with perturbed(self.guider, len(latents), perturb):
                 return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
 
-        def denoise(latents: Tensor, level: Level | None = None, **noise: Any) -> Tensor:
+        def denoise(
+            latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
+        ) -> Tensor:
             if len(latents) > len(x):
-                return torch.cat([denoise(part, level, **noise) for part in latents.split(len(x))])
-            clean = predict(latents, level, **noise)
+                parts = latents.split(len(x))
+                return torch.cat([denoise(part, level, perturb) for part in parts])
+            clean = predict(latents, level, perturb)
             network.is_inserted = (level or network.levels[0]) != network.levels[1]
             self.progress.done += 1
             if callback:  # raises if the user interrupts the run
@@ -195,17 +194,28 @@ class _Run:
             return clean
 
         network.denoise, network.denoised = denoise, predict(x, network.levels[1])
-        seed = extra_args.get("seed")
-        generator = torch.Generator().manual_seed(_derived_seed(seed, "rounds"))
-        step = replace(step, latents=x, generator=generator)
+        step = replace(step, latents=x, first=noise)
         with model_swapped(self.guider, self.undistilled, x):
             x = self.engine.modify(step).latents
         if self.undistilled is None and not network.is_inserted:  # the sampler's own prediction
             guided.expect(x, extra_args.get("model_options"), network.clean)
         # with the same seed, the sampler would repeat the noise of its first steps
-        own_args = {**extra_args, "seed": _derived_seed(seed, "from the rounds on")}
+        own_args = {**extra_args, "seed": _seed_after_rounds(extra_args.get("seed"))}
         shifted = callback and (lambda state: callback({**state, "i": state["i"] + split}))
         return run(x, sigmas[split:], extra_args=own_args, callback=shifted)
+
+    def _follows_a_run(self, model: "_Model", levels: Sequence[Level]) -> bool:
+        """Whether the latents contain noise left by an earlier run. At the highest level there was
+        none: the latents came with their own noise."""
+        is_lower = levels[0].ratio < 0.99 * model.at(math.inf).ratio
+        return (is_lower or self.first > 0) and not self.noise.any()
+
+    def _initial_noise(self, x: Tensor, follows_a_run: bool, seed: int | None) -> Tensor:
+        """The (b, ...) noise with which the image began. ComfyUI draws it from the seed alone, so
+        that a later run with the same seed can draw it again."""
+        if follows_a_run:
+            return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed or 0))
+        return self.noise if self.noise.any() else x
 
     def _step_of_rounds(
         self, model: "_Model", x: Tensor, levels: Sequence[Level], count: int, follows: bool
@@ -217,10 +227,9 @@ class _Run:
             network = _SamplerStep((before, after), model, self.undistilled)
             return self.engine.is_due(Step(index, count, x, network=network))
 
-        # If the steps of an earlier run are unknown, it made the rounds if it reached their level.
-        # At the highest level there was no earlier run: the latents came with their own noise.
-        follows_a_run = self.is_continued and levels[0].ratio < 0.99 * model.at(math.inf).ratio
-        if follows_a_run and self.first == 0 and is_due(-1, levels[0], levels[0]):
+        # if the steps of an earlier run are unknown, it made the rounds if it reached their level
+        is_unknown = self.first == 0 and self._follows_a_run(model, levels)
+        if is_unknown and is_due(-1, levels[0], levels[0]):
             return -1
         for index, (before, after) in enumerate(pairwise(levels)):
             if is_due(index, before, after):
@@ -380,6 +389,6 @@ def _cfg_scaled(guider: Any, share: float) -> Iterator[None]:
             setattr(guider, name, scale)
 
 
-def _derived_seed(seed: int | None, purpose: str) -> int:
-    """A deterministic function of a seed and a purpose."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:7], "big")
+def _seed_after_rounds(seed: int | None) -> int:
+    """A deterministic function of a seed."""
+    return int.from_bytes(hashlib.sha256(f"{seed}".encode()).digest()[:7], "big")

@@ -76,7 +76,9 @@ class Network:
         self.levels = self.schedule[index], self.schedule[index + 1]
         self.spent, self.ahead = index + 1, [one.ratio for one in self.schedule[index + 1 : -1]]
 
-    def denoise(self, latents: Tensor, level: Level | None = None, **_: object) -> Tensor:
+    def denoise(
+        self, latents: Tensor, level: Level | None = None, perturb: object = None
+    ) -> Tensor:
         signal, noise = level or self.levels[0]
         self.evaluated += len(latents)
         return (latents + noise**2 * self.score(latents, -2 * math.log(signal))) / signal
@@ -106,14 +108,15 @@ def generate(score: Score, size: int, settings: Rounds, seed: int) -> tuple[Tens
     """(BATCH, size, size) latents, and the number of network evaluations for each."""
     engine, network = Engine(settings, Memory(window=BATCH)), Network(score)
     generator = torch.Generator().manual_seed(seed)
-    z, prompts = torch.randn(BATCH, size, size, generator=generator), torch.ones(BATCH, 1)
+    first, prompts = torch.randn(BATCH, size, size, generator=generator), torch.ones(BATCH, 1)
+    z = first
     for index in range(STEPS):
         network.begin(index)
         start, end = network.levels
         network.denoised = clean = network.denoise(z)
         z = end.mix(clean, (z - start.signal * clean) / start.noise)
         prediction = Prediction(clean, *end)
-        step = Step(index, STEPS, z, None, prompts, prediction, network, generator)
+        step = Step(index, STEPS, z, None, prompts, prediction, network, first)
         z = engine.modify(step).latents if engine.is_due(step) else z
     return z, network.evaluated / BATCH
 

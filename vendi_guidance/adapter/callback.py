@@ -10,7 +10,8 @@ pipeline:
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from diffusers.callbacks import PipelineCallback
@@ -36,7 +37,7 @@ from vendi_guidance.guidance.settings import (
     describe,
     show_settings,
 )
-from vendi_guidance.guidance.step import Generator, Step
+from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
 logger = logging.getLogger(__name__)
@@ -183,7 +184,6 @@ class VendiGuidance(PipelineCallback):
     def on(
         self,
         pipeline: Any,
-        generator: Generator = None,
         *,
         callback: Callback | None = None,
         callback_tensor_inputs: Sequence[str] | None = None,
@@ -196,10 +196,9 @@ class VendiGuidance(PipelineCallback):
 
         Args:
             pipeline: the pipeline that will be called.
-            generator: for the fresh noise of this call: one, or a list with one for each sample.
-                None: the generator of the pipeline's call, or torch's global one if it has none.
             callback: your own callback, called after each step with guided latents; the tensors
-                that it returns are used. For PixArt, it takes (step, timestep, latents).
+                that it returns are used. It may call other pipelines, with the same network too.
+                For PixArt, it takes (step, timestep, latents).
             callback_tensor_inputs: your `callback_on_step_end_tensor_inputs`.
 
         Raises:
@@ -208,17 +207,18 @@ class VendiGuidance(PipelineCallback):
                 settings.
         """
         check_pipeline(pipeline)
-        self.begin(pipeline, generator)
+        self.begin(pipeline)
         names = self.tensor_inputs
         if self.prompt_input is not None and self._prompt_input is None:
             names = ["latents", *prompt_inputs(pipeline)]
-        return arguments(pipeline, self.callback_fn, names, callback, callback_tensor_inputs)
+        inputs = getattr(callback, "tensor_inputs", callback_tensor_inputs)
+        users = None if callback is None else partial(self._call_users, callback)
+        return arguments(pipeline, self.callback_fn, names, users, inputs)
 
     @contextmanager
     def attached(
         self,
         pipeline: Any,
-        generator: Generator = None,
         *,
         preset: str | None = None,
         memory: str | None = None,
@@ -240,23 +240,23 @@ class VendiGuidance(PipelineCallback):
             self.undistilled, self.settings = undistilled, settings
             # finished samples enter the window only if the block succeeds
             with self.memory.holding() as finished:
-                yield self.on(pipeline, generator, callback=callback, callback_tensor_inputs=inputs)
+                yield self.on(pipeline, callback=callback, callback_tensor_inputs=inputs)
             if self._call is not None and not self._call.has_begun:
-                self._warn_unguided(self._call, None)
+                self._warn_unguided("the pipeline did not call its callback")
             self.memory.commit(finished)
         finally:
             self._end()
             self.keeps, self.undistilled, self.settings = before
 
-    def begin(self, pipeline: Any, generator: Generator = None) -> Call:
-        """Start a call: watch the scheduler and the network of the pipeline from now on.
+    def begin(self, pipeline: Any) -> Call:
+        """Watch the scheduler and the network of the pipeline, for the next call.
 
-        `on` and `attached` call this. Otherwise the callback does so after the first step, and
-        misses its prediction.
+        `on` and `attached` do so. Otherwise the callback does, after the first step.
         """
         self._end()
         check_lasting(self.keeps)
-        self._call = Call(pipeline, self.settings, self.memory, generator, self.undistilled)
+        given = (self.settings, self.memory, self.undistilled, self._prompt_input)
+        self._call = Call(pipeline, *given)
         return self._call
 
     def callback_fn(
@@ -280,26 +280,20 @@ class VendiGuidance(PipelineCallback):
         if call is None or (step_index == 0 and call.has_begun):  # a new call, without `on`
             call = self.begin(pipeline)
         call.has_begun = True
-        if call.settings.is_off and not self.record:
-            if step_index >= count - 1:
-                self._end()
-            return callback_kwargs
-        scheduled = getattr(pipeline.scheduler, "num_inference_steps", None) or 0
-        step = Step(step_index, count, callback_kwargs["latents"], pipeline, scheduled=scheduled)
-        is_due = call.observe(step)
-        is_kept = step.is_last and self.keeps == "session" and is_finished(pipeline)
-        if not (is_due or step.is_last):
-            return callback_kwargs
-        if self.prompt_input is not None and (is_due or is_kept):
-            step = call.with_prompts(step, callback_kwargs, self._prompt_input)
-        if is_due:
-            step = call.modify(step)
-        if step.is_last:
-            self._warn_unguided(call, step)
-            if is_kept:
-                call.engine.remember(step)
+        is_last, guided = step_index >= count - 1, callback_kwargs
+        if not call.settings.is_off or self.record:
+            scheduled = getattr(pipeline.scheduler, "num_inference_steps", None) or 0
+            step = Step(step_index, count, guided["latents"], pipeline, scheduled=scheduled)
+            is_kept = is_last and self.keeps == "session" and is_finished(pipeline)
+            guided = {**guided, "latents": call.guide(step, guided, is_kept).latents}
+        if is_last:
+            self._warn_unguided(call.why_unguided(pipeline, count))
             self._end()
-        return {**callback_kwargs, "latents": step.latents}
+        return guided
+
+    def _call_users(self, callback: Callback, *given: Any) -> dict[str, Any] | None:
+        with nullcontext() if self._call is None else self._call.paused():
+            return callback(*given)
 
     def _end(self) -> None:
         """Close the current call, if there is one."""
@@ -307,8 +301,7 @@ class VendiGuidance(PipelineCallback):
             self._call.close()
         self._call = None
 
-    def _warn_unguided(self, call: Call, last: Step | None) -> None:
-        reason = call.why_unguided(last)
+    def _warn_unguided(self, reason: str | None) -> None:
         if reason is not None and not self._has_warned:
             self._has_warned = True
             logger.warning("no step of this call was guided: %s", reason)

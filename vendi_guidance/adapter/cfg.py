@@ -10,6 +10,7 @@ multiplies what CFG adds by `share`. If the share is 0, or the difference is kno
 step, only the rows of the prompts are evaluated.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,8 +42,10 @@ class Evaluation(NamedTuple):
         return self._replace(args=args, kwargs=kwargs)
 
 
-class ScaledCFG:
+class ScaledCFG(threading.local):
     """Evaluates a pipeline's network so that CFG has only part of its effect.
+
+    Each thread that shares the network has a share and evaluations of its own.
 
     Args:
         pipeline: whose network it is.
@@ -73,8 +76,9 @@ class ScaledCFG:
         self._differences: dict[int, tuple[int, Tensor]] = {}
 
     def forget(self) -> None:
-        """Release the tensors of the last step."""
+        """Release the tensors of the last step, and count rows from 0."""
         self.evaluations = []
+        self.rows_evaluated = 0
         self.known = None
         self._differences = {}
 

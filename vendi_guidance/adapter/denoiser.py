@@ -38,8 +38,7 @@ from vendi_guidance.adapter.undistilled import (
     has_adapters,
     one_at_a_time,
 )
-from vendi_guidance.guidance.noise import each_of, perturbed_prompt
-from vendi_guidance.guidance.step import Generator, Level
+from vendi_guidance.guidance.step import Level, Perturb
 from vendi_guidance.patching import Patch
 
 NETWORKS = ("unet", "transformer", "transformer_2")
@@ -180,12 +179,7 @@ class Network:
         return any(has_tokens(it.module, it.args, it.kwargs) for it in self.cfg.evaluations[:1])
 
     def denoise(
-        self,
-        latents: Tensor,
-        level: Level | None = None,
-        *,
-        prompt_noise: float = 0.0,
-        generator: Generator = None,
+        self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
     ) -> Tensor:
         """See `Denoiser.denoise`; returns float32 or float64.
 
@@ -196,11 +190,9 @@ class Network:
             raise no_rounds(self._pipeline, "its network is not evaluated between two steps")
         sample, first = self._watch.step.sample, self.cfg.evaluations[0]
         prompts = self.cfg.prompt_rows(first)
-        # with prompt noise each part has one row for each sample, as a list of generators does
-        most = len(sample) if prompt_noise else first.rows
+        most = len(sample) if perturb else first.rows  # tokens are changed by sample
         if len(latents) > most:
-            given: Any = {"prompt_noise": prompt_noise, "generator": generator}
-            return torch.cat([self.denoise(part, level, **given) for part in latents.split(most)])
+            return torch.cat([self.denoise(part, level, perturb) for part in latents.split(most)])
         network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
         factor = _inner(network_input, sample) / (_inner(sample, sample) or 1.0)
         self._check(network_input, factor * sample, "scales its latents")
@@ -215,12 +207,9 @@ class Network:
             timestep = _timestep_at(level, given_timestep, sign < 0, self._watch, self._pipeline)
             args, kwargs = with_timestep(args, kwargs, timestep)
         args, kwargs = self._with_input(args, kwargs, factor * latents)
-        if prompt_noise:
-            each, rows = each_of(generator, len(latents)), asked.rows
-            args, kwargs = with_tokens(
-                *(first.module, args, kwargs, range(rows), rows),
-                lambda tokens, at, mask: perturbed_prompt(tokens, prompt_noise, each[at], mask),
-            )
+        if perturb is not None:
+            rows = asked.rows
+            args, kwargs = with_tokens(first.module, args, kwargs, range(rows), rows, perturb)
         raw = answer(self._undistilled, asked.module, asked.forward, args, kwargs)
         return self._watch.denoise(latents, self._part(tensor_of(raw), latents) * sign, level)
 
@@ -240,7 +229,15 @@ class Network:
             raise no_rounds(self._pipeline, f"it {what} in a way that is not known")
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
+        def evaluate(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
+            except BaseException:
+                if self._watch.steps:  # the call ends here, and its network may serve another one
+                    self.stop()
+                raise
+
+        return evaluate
 
     def _with_input(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], latents: Tensor

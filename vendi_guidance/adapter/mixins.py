@@ -117,7 +117,6 @@ class DiversityGuided:
         """Attach guidance to a call with the arguments `given`; yields those that guide it."""
         return self.guidance.attached(
             self,
-            given["generator"],
             callback=given["callback_on_step_end"],
             callback_tensor_inputs=given["callback_on_step_end_tensor_inputs"],
             **changes,
@@ -140,11 +139,28 @@ class DiversityGuided:
 
 
 class GuidedInPlace(DiversityGuided):
-    """For PixArt pipelines, which have only the older `callback` and ignore its return value."""
+    """For PixArt pipelines, which have only the older `callback`: it gets no prompts, and what it
+    returns is ignored."""
+
+    encoded: dict[str, Tensor] | None = None
+    """The embeddings of the call's prompts, and their mask."""
 
     prompt_input = "prompt_embeds"
     scheduler: Any
     transformer: Any
+
+    def encode_prompt(self, *args: Any, **kwargs: Any) -> Any:
+        """The stock pipeline's embeddings, which are recorded for guidance."""
+        stock: Any = self.stock
+        found = stock.encode_prompt(self, *args, **kwargs)
+        self.encoded = {"prompt_embeds": found[0], "prompt_attention_mask": found[1]}
+        return found
+
+    def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
+        try:
+            return super()._call_guided(call, changes)
+        finally:
+            self.encoded = None
 
     def _attached(
         self, given: dict[str, Any], changes: dict[str, Any]
@@ -159,7 +175,7 @@ class GuidedInPlace(DiversityGuided):
             if callback is not None and (evaluations - 1) % every == 0:
                 callback(step, timestep, latents)
 
-        return self.guidance.attached(self, given["generator"], callback=every_steps, **changes)
+        return self.guidance.attached(self, callback=every_steps, **changes)
 
 
 def _check_names(kind: type, given: Iterable[str], known: Sequence[str]) -> None:

@@ -21,7 +21,6 @@ class _LoopBlock(ModularPipelineBlocks):
 
     inputs = (
         InputParam("latents", description="Latents of the current step."),
-        InputParam("generator", description="Generator for fresh noise."),
         InputParam("timesteps", description="Timesteps of the call."),
         InputParam(kwargs_type="denoiser_input_fields", description="Prompt embeddings."),
     )
@@ -41,7 +40,7 @@ class DiversityBegin(_LoopBlock):
 
     def __call__(self, components: Any, block_state: Any, i: int, t: Any) -> tuple[Any, Any]:
         if i == 0:
-            self.guidance.begin(components, block_state.generator)
+            self.guidance.begin(components)
         return components, block_state
 
 

@@ -6,6 +6,7 @@ network's output (for velocities: Salimans & Ho, 2022), which a `Watch` records.
 
 import copy
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,11 +28,21 @@ class StepTaken(NamedTuple):
     output: Tensor
 
 
+class _Record(threading.local):
+    """What a thread's steps of a scheduler were. Attributes as those of `Watch`."""
+
+    steps = 0
+    first: Tensor | None = None
+    last: tuple[Any, dict[str, Any]] | None = None
+    prediction: Prediction | None = None
+
+
 class Watch(Reader):
     """Records the last step of a scheduler: `with Watch(scheduler) as watch`.
 
-    It does not change the scheduler's results. Deep copies of the scheduler are not watched. With
-    second-order schedulers, each of the two evaluations at a noise level is a step.
+    It does not change the scheduler's results. Deep copies of the scheduler are not watched. Each
+    thread that shares the scheduler sees its own steps. With second-order schedulers, each of the
+    two evaluations at a noise level is a step.
 
     Args:
         scheduler: of a class in `FAMILIES`, or of a subclass that does not override `step`.
@@ -39,16 +50,15 @@ class Watch(Reader):
 
     Attributes:
         steps: the number of steps since the start.
+        first: (b, ...) the sample of the first one, or None.
     """
 
     def __init__(self, scheduler: Any, is_here: Callable[[], bool] = lambda: True) -> None:
         super().__init__(scheduler)
         self._parameters = inspect.signature(type(scheduler).step)
         self.is_here = is_here
-        self.steps = 0
         self._patch = Patch(scheduler, "step", self._wrap, is_here)
-        self._last: tuple[Any, dict[str, Any]] | None = None
-        self._prediction: Prediction | None = None
+        self._record = _Record()
 
     def start(self) -> "Watch":
         """Record each step from now on. A second start does nothing."""
@@ -58,14 +68,25 @@ class Watch(Reader):
     def stop(self) -> None:
         """Restore the scheduler and forget its last step. A second stop does nothing."""
         self._patch.remove()
-        self._last = self._prediction = None
-        self.steps = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the steps of this thread, as if watching started now."""
+        vars(self._record).clear()
 
     def __enter__(self) -> "Watch":
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    @property
+    def steps(self) -> int:
+        return self._record.steps
+
+    @property
+    def first(self) -> Tensor | None:
+        return self._record.first
 
     @property
     def step(self) -> StepTaken:
@@ -77,10 +98,10 @@ class Watch(Reader):
     def prediction(self) -> Prediction:
         """The last step's prediction, computed on first access; ValueError if its noise level is
         not known."""
-        if self._prediction is None:
+        if self._record.prediction is None:
             denoised = self.denoise(*self.step, self.levels[0])
-            self._prediction = Prediction(denoised, *self.levels[1])
-        return self._prediction
+            self._record.prediction = Prediction(denoised, *self.levels[1])
+        return self._record.prediction
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -127,17 +148,20 @@ class Watch(Reader):
 
     @property
     def _known(self) -> tuple[Any, dict[str, Any]]:
-        if self._last is None:
+        if self._record.last is None:
             raise RuntimeError("no step of the scheduler has been watched yet")
-        return self._last
+        return self._record.last
 
     def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **kwargs: Any) -> Any:
             result = inner(*args, **kwargs)
             given = self._parameters.bind(self.scheduler, *args, **kwargs).arguments
-            self._last = (copy.copy(self.scheduler), given)  # a shallow copy shares its tensors
-            self._prediction = None
-            self.steps += 1
+            record = self._record
+            if record.first is None:
+                record.first = given["sample"]
+            record.last = (copy.copy(self.scheduler), given)  # a shallow copy shares its tensors
+            record.prediction = None
+            record.steps += 1
             return result
 
         return step

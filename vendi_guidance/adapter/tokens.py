@@ -3,12 +3,14 @@
 Pooled embeddings stay unchanged: noise on them loses more of the prompt's details.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from inspect import signature
 from itertools import zip_longest
 from typing import Any
 
 from torch import Tensor, nn
+
+from vendi_guidance.guidance.step import Perturb
 
 MASKS = (
     "encoder_attention_mask",
@@ -58,15 +60,14 @@ def with_tokens(
     kwargs: dict[str, Any],
     own: range,
     rows: int,
-    change: Callable[[Tensor, int, Tensor | None], Tensor],
+    change: Perturb,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a network with changed token embeddings, as copies.
 
     Args:
         own: the rows of the prompts, one for each sample.
         rows: the number of rows of latents.
-        change: maps a sample's tokens, (1 or more rows, t, ..., width), its index and the (t,) mask
-            of the tokens that the network reads, or None, to other tokens.
+        change: see `Perturb`.
 
     Raises:
         ValueError: there are no token embeddings, or the network needs its cache.

@@ -1,40 +1,65 @@
-"""Noise from a call's generators: on latents, and on the embeddings of prompts."""
+"""Fresh noise: on latents, and on the embeddings of prompts.
 
-from collections.abc import Sequence
+Each sample's noise is seeded by the signs of the latents with which its call began. Signs survive
+whatever differs between programs: dtype, memory format, and the scale of the initial noise. So
+equal initial noise gives equal images in each of them, a sample does not depend on its place in
+the batch, and no generator has to be passed.
+"""
+
+from collections import Counter
+from hashlib import blake2b
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.step import Generator
+from vendi_guidance.guidance.samples import as_rows, unit_rows
 
 
-def fresh_noise(generator: Generator, like: Tensor) -> Tensor:
-    """Standard normal noise in the shape, dtype and place of `like`.
+class Noise:
+    """Fresh noise for each sample of a call, drawn on the CPU, so that devices agree.
 
-    It is drawn on the generator's device: a CPU generator gives every device the same noise.
+    Copies, which have the same first latents and the same prompt, get different noise: else they
+    would stay copies of one image. The k-th copy in a batch always gets the same noise.
 
     Args:
-        generator: one for all rows of `like`, or one for each.
+        first: (b, ...) latents with which the call began; read from their device once.
+        prompts: (b, m) embeddings, or None if all prompts count as the same.
+
+    Example:
+        >>> first = torch.randn(2, 4, 8, 8)
+        >>> both, last = Noise(first), Noise(0.1 * first[1:].half())
+        >>> torch.equal(both.like(first)[1:], last.like(first[1:]))
+        True
     """
-    if isinstance(generator, Sequence):
-        if len(generator) > 1:
-            rows = zip(like.split(1), generator, strict=True)
-            return torch.cat([fresh_noise(one, row) for row, one in rows])
-        [generator] = generator
-    place = like.device if generator is None else generator.device
-    noise = torch.randn(like.shape, generator=generator, device=place, dtype=like.dtype)
-    return noise.to(like.device)
 
+    def __init__(self, first: Tensor, prompts: Tensor | None = None) -> None:
+        signs = first.signbit().flatten(1).byte()
+        known = signs
+        if prompts is not None:  # whole numbers, since rounding depends on the batch
+            rounded = (100 * unit_rows(as_rows(prompts))).nan_to_num().round().char()
+            known = torch.cat([signs, rounded.view(torch.uint8).to(signs.device)], dim=1)
+        copies: Counter[bytes] = Counter()
+        self._generators = []
+        for row in known.cpu().numpy():
+            copy = copies[row.tobytes()]
+            copies[row.tobytes()] += 1
+            digest = blake2b(row[: signs.shape[1]].tobytes(), digest_size=7, salt=b"%d" % copy)
+            seed = int.from_bytes(digest.digest(), "big")
+            self._generators.append(torch.Generator().manual_seed(seed))
 
-def each_of(generator: Generator, count: int) -> list[Generator]:
-    """A generator for each sample: its own, or the one that all share."""
-    if isinstance(generator, Sequence) and len(generator) > 1:
-        return [*generator]
-    return [generator] * count
+    def like(self, latents: Tensor) -> Tensor:
+        """Standard normal noise in the shape, dtype and place of latents: (b, ...)."""
+        shape = latents.shape[1:]
+        rows = [torch.randn(shape, generator=it, dtype=torch.float32) for it in self._generators]
+        return torch.stack(rows).to(latents)
+
+    def on_prompt(self, tokens: Tensor, sample: int, mask: Tensor | None, sigma: float) -> Tensor:
+        """`perturbed_prompt` with noise of its own for each sample."""
+        return perturbed_prompt(tokens, sigma, self._generators[sample], mask)
 
 
 def perturbed_prompt(
-    tokens: Tensor, sigma: float, generator: Generator = None, mask: Tensor | None = None
+    tokens: Tensor, sigma: float, generator: torch.Generator, mask: Tensor | None = None
 ) -> Tensor:
     """Perturb a prompt: e + sigma |e| / sqrt(width) N(0, I) for the embedding e of each token.
 
@@ -44,7 +69,7 @@ def perturbed_prompt(
     Args:
         tokens: (rows, t, ..., width) of one sample; all rows get the same noise.
         sigma: at least 0.
-        generator: of the noise.
+        generator: of the noise, on the CPU.
         mask: (t,) True for the tokens that the network reads. The others stay as they are and draw
             no noise, so that the result does not depend on padding.
 
@@ -53,13 +78,13 @@ def perturbed_prompt(
 
     Example:
         >>> tokens = torch.randn(1, 77, 768)
-        >>> near = perturbed_prompt(tokens, 0.5)
+        >>> near = perturbed_prompt(tokens, 0.5, torch.Generator())
         >>> round(float((near - tokens).norm() / tokens.norm()), 1)
         0.5
     """
     read = slice(None) if mask is None else mask.to(tokens.device)
     counted = tokens[:, read].float()
-    noise = fresh_noise(generator, counted[:1])
+    noise = torch.randn(counted[:1].shape, generator=generator, dtype=torch.float32).to(counted)
     norm = torch.linalg.vector_norm(counted, dim=-1, keepdim=True)
     norm = norm.where(norm > 0, norm.sum() / (norm > 0).sum().clamp(min=1))
     near = tokens.clone()

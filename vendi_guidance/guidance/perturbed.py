@@ -17,10 +17,11 @@ samples would leave x.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
-from vendi_guidance.guidance.noise import fresh_noise
+from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
@@ -54,16 +55,15 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     """
     network = network_of(step)
     (start, end), level = network.levels, level_of_rounds(step, settings)
-    original = network.denoised
+    original, fresh = network.denoised, Noise(step.first_latents, step.prompts)
     if end.noise:
         noise = (step.latents - end.signal * original) / end.noise
     else:
-        noise = fresh_noise(step.generator, original)
+        noise = fresh.like(original)
     further = EXTENSION * settings.diversity / DIVERSITY  # b - 1
 
-    proposal = network.denoise(
-        start.mix(original, noise), prompt_noise=PROMPT_NOISE, generator=step.generator
-    )
+    perturb = partial(fresh.on_prompt, sigma=PROMPT_NOISE)
+    proposal = network.denoise(start.mix(original, noise), perturb=perturb)
     shorter = shortening(step, level, settings)
     target = original + shorter * (1 + further) * (proposal - original)
     clean = network.denoise(level.mix(target, noise), level)

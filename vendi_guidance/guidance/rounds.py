@@ -19,7 +19,7 @@ from dataclasses import replace
 import torch
 
 from vendi_guidance.guidance.budget import affordable, asked_for
-from vendi_guidance.guidance.noise import fresh_noise
+from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import as_rows
 from vendi_guidance.guidance.score import Score, spread
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
@@ -53,7 +53,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     """
     network = network_of(step)
     end, start = network.levels[1], level_of_rounds(step, settings)
-    clean = network.denoised
+    clean, noise = network.denoised, Noise(step.first_latents, step.prompts)
     distance = spread(clean, score.objective.similarity(step.prompts, clean))
     rounds, candidates = affordable(step, settings)
     scale = (
@@ -67,7 +67,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         fading = scale * (1 - done / rounds)
         moved = []
         for _ in range(candidates):
-            z = start.mix(clean, fresh_noise(step.generator, clean))
+            z = start.mix(clean, noise.like(clean))
             # a share of |z|; NaN, so no move, while a sample alone has no distance yet
             length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
             moved.append(score.move(z, direction, length.nan_to_num(0)))
@@ -77,9 +77,9 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
         changes = as_rows(before - clean).norm(dim=1, keepdim=True)
         distance = distance.where(distance.isfinite(), ALONE * changes)
 
-    noise = (noisy - start.signal * clean) / start.noise
-    network.restart(clean, noise)
-    return step.with_finite_latents(end.mix(clean, noise))
+    remaining = (noisy - start.signal * clean) / start.noise
+    network.restart(clean, remaining)
+    return step.with_finite_latents(end.mix(clean, remaining))
 
 
 def evaluations(step: Step, settings: Rounds) -> int:

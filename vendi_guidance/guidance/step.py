@@ -1,14 +1,15 @@
 """One denoising step as a value: all that guidance knows of a sampler."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
-Generator = torch.Generator | Sequence[torch.Generator] | None
+Perturb = Callable[[Tensor, int, Tensor | None], Tensor]
+"""Maps a sample's tokens, (1 or more rows, t, ..., width), its index, and the (t,) mask of the
+tokens that the network reads or None, to other tokens."""
 
 
 class Level(NamedTuple):
@@ -89,9 +90,7 @@ class Denoiser(Protocol):
         self,
         latents: Tensor,
         level: Level | None = None,
-        *,
-        prompt_noise: float = 0.0,
-        generator: Generator = None,
+        perturb: Perturb | None = None,
     ) -> Tensor:
         """Predict clean latents, without CFG.
 
@@ -99,8 +98,7 @@ class Denoiser(Protocol):
             latents: (n b, ...) n batches of the b samples, one after another.
             level: noise level of the latents, which the schedule may skip; None is the level before
                 the step.
-            prompt_noise: sigma of the noise on the prompt, see `perturbed_prompt`; 0 is none.
-            generator: of that noise.
+            perturb: changes the embeddings of the prompt's tokens; None leaves them.
 
         Returns:
             (n b, ...) predictions.
@@ -126,7 +124,8 @@ class Step:
         prompts: (b, m) embeddings, or None where prompts are not compared.
         prediction: the step's prediction of clean latents, or None where it is not needed.
         network: repeats the step, or None where it is not needed.
-        generator: source of fresh noise.
+        first: (b, ...) latents with which the call began, which seed fresh noise; None where they
+            are those of this step.
         scheduled: number of steps of the whole schedule, of which image-to-image calls make only
             the last ones.
     """
@@ -138,13 +137,18 @@ class Step:
     prompts: Tensor | None = None
     prediction: Prediction | None = None
     network: Denoiser | None = None
-    generator: Generator = None
+    first: Tensor | None = None
     scheduled: int = 0
 
     @property
     def is_last(self) -> bool:
         """Whether this is the call's last step."""
         return self.index >= self.count - 1
+
+    @property
+    def first_latents(self) -> Tensor:
+        """(b, ...) latents with which the call began."""
+        return self.latents if self.first is None else self.first
 
     def with_finite_latents(self, latents: Tensor) -> "Step":
         """The step with new latents. Samples for which these are not finite keep the old ones."""
