@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from tests.adapter.test_callback import batch, denoise, pipeline, published
+from tests.adapter.test_mixins import make
 from tests.guidance.test_engine import seeded
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
+from vendi_guidance.adapter.mixins import GuidedInPlace
 
 
 def draw(pipe, **given):
@@ -87,13 +89,21 @@ def sharing(pipe, *, scheduler=False):
     return other
 
 
+def guiding(pipe, guidance):
+    """The arguments of a call with this guidance; of the stock pipeline's for None."""
+    if not isinstance(pipe, GuidedInPlace):
+        return {} if guidance is None else guidance.on(pipe)
+    pipe.guidance = guidance or VendiGuidance(diversity=0)
+    return {}
+
+
 def twenty(name, pipe, guidance):
     """The latents of 20 calls, stock ones too."""
     arguments = CASES[name].arguments([0, 1], guided=True)
     return [
         pipe(
             **arguments | {"generator": seeded(n)},
-            **({} if guidance is None or n % 4 == 3 else guidance.on(pipe)),
+            **guiding(pipe, None if n % 4 == 3 else guidance),
         )[0]
         for n in range(20)
     ]
@@ -120,7 +130,7 @@ def check_in_threads(work):
 def test_calls_in_two_threads_on_one_network_are_those_made_one_after_the_other(
     name, shared, others
 ):
-    pipe = CASES[name].make()
+    pipe = make(name, guided=name != "SDXL")
 
     def work():
         guidances = [VendiGuidance(rounds=2), VendiGuidance(rounds=2) if others else None]

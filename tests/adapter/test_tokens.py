@@ -8,7 +8,7 @@ import torch
 from tests.adapter.test_denoiser import NAMES, call, module_of, pipeline, watching
 from vendi_guidance.adapter.arguments import input_of, only_rows
 from vendi_guidance.adapter.tokens import CACHE, TOKENS, _mask, _named, with_tokens
-from vendi_guidance.guidance.noise import each_of, perturbed_prompt
+from vendi_guidance.guidance.noise import perturbed_prompt
 
 NO_PROMPT = ["Kandinsky 2.2"]
 WITH_PROMPT = [name for name in NAMES if name not in NO_PROMPT]
@@ -21,12 +21,10 @@ def generators(*seeds):
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
-def with_prompt_noise(module, args, kwargs, own, rows, sigma, generator):
-    each = each_of(generator, len(own))
-    return with_tokens(
-        *(module, args, kwargs, own, rows),
-        lambda tokens, sample, mask: perturbed_prompt(tokens, sigma, each[sample], mask),
-    )
+def noisy(*seeds):
+    """Noise on the tokens of samples with these seeds."""
+    each = generators(*seeds)
+    return lambda tokens, sample, mask: perturbed_prompt(tokens, SIGMA, each[sample], mask)
 
 
 def arguments_of_the_last_evaluation(name):
@@ -53,7 +51,7 @@ def test_noise_is_as_long_as_asked_also_on_zeros_alike_in_a_samples_rows_and_not
     torch.testing.assert_close(noise[0], noise[1], rtol=1e-3, atol=1e-3)
     shorter = perturbed_prompt(tokens[:, :33], 0.5, *generators(0), mask[:33])
     assert torch.equal(shorter, near[:, :33])
-    assert torch.equal(perturbed_prompt(tokens.bfloat16(), 0.0), tokens.bfloat16())
+    assert torch.equal(perturbed_prompt(tokens.bfloat16(), 0.0, *generators(0)), tokens.bfloat16())
 
 
 @pytest.mark.parametrize(("name", "guided"), list(product(WITH_PROMPT, [False, True])))
@@ -62,12 +60,10 @@ def test_the_prediction_is_another_one_and_nothing_that_follows_changes(name, gu
         x = watch.step.sample
         assert network.has_prompt
         plain = network.denoise(x)
-        near, again = (
-            network.denoise(x, prompt_noise=SIGMA, generator=generators(1, 2)) for _ in range(2)
-        )
+        near, again = (network.denoise(x, perturb=noisy(1, 2)) for _ in range(2))
         assert torch.equal(near, again)
         assert not torch.equal(near, plain)
-        assert torch.equal(network.denoise(x, prompt_noise=0.0), plain)
+        assert torch.equal(network.denoise(x), plain)
 
     with watching(pipeline(name)) as (network, watch):
         assert torch.equal(call(name, at_step=at_step, guided=guided), call(name, guided=guided))
@@ -79,7 +75,7 @@ def test_only_tokens_of_the_rows_asked_change_that_the_network_reads(name):
     before = _named(module, args, kwargs)
     rows = len(input_of(args, kwargs))
     own = range(rows)[-2:]
-    near = _named(module, *with_prompt_noise(module, args, kwargs, own, rows, SIGMA, None))
+    near = _named(module, *with_tokens(module, args, kwargs, own, rows, noisy(1, 2)))
     assert near.keys() == before.keys()
     for key in before.keys() - {*CACHE}:
         if key not in TOKENS or before[key] is None:
@@ -97,11 +93,10 @@ def test_only_tokens_of_the_rows_asked_change_that_the_network_reads(name):
 def test_noise_of_a_sample_does_not_depend_on_its_batch(name):
     module, args, kwargs = arguments_of_the_last_evaluation(name)
     rows = len(input_of(args, kwargs))
-    own, two = range(rows)[-2:], generators(1, 2)
-    both = _named(module, *with_prompt_noise(module, args, kwargs, own, rows, SIGMA, two))
+    own = range(rows)[-2:]
+    both = _named(module, *with_tokens(module, args, kwargs, own, rows, noisy(1, 2)))
     args, kwargs = only_rows(args, kwargs, rows, slice(rows - 1, rows))
-    last = generators(2)
-    one = _named(module, *with_prompt_noise(module, args, kwargs, range(1), 1, SIGMA, last))
+    one = _named(module, *with_tokens(module, args, kwargs, range(1), 1, noisy(2)))
     for key in TOKENS.keys() & one.keys():
         for alone, of_both in zip(reversed(one[key]), reversed(both[key]), strict=False):
             assert torch.equal(alone, of_both)
@@ -112,7 +107,7 @@ def test_a_network_without_tokens_says_so(name):
     def at_step(index, latents):
         assert not network.has_prompt
         with pytest.raises(ValueError, match="no embeddings of a prompt's tokens"):
-            network.denoise(latents, prompt_noise=SIGMA)
+            network.denoise(latents, perturb=noisy(1, 2))
 
     with watching(pipeline(name)) as (network, _):
         call(name, at_step=at_step)

@@ -60,7 +60,7 @@ class BlackOrWhite(Network):
 def step_of(network, index=0, count=20):
     latents = network.levels[1].mix(network.denoised, torch.randn(8, *SHAPE, generator=seeded(1)))
     prompts = torch.ones(8, 3)
-    return Step(index, count, latents, prompts=prompts, network=network, generator=seeded())
+    return Step(index, count, latents, prompts=prompts, network=network)
 
 
 def guided(settings=None, **how):

@@ -30,18 +30,18 @@ class Distilled(Network):
         self.proposed = self.denoised + FAR * torch.randn(size, *SHAPE, generator=seeded(1))
         self.asked, self.given = [], []
 
-    def denoise(self, latents, level=None, *, prompt_noise=0.0, generator=None):
-        self.asked.append((level, prompt_noise))
+    def denoise(self, latents, level=None, perturb=None):
+        self.asked.append((level, None if perturb is None else perturb.keywords["sigma"]))
         self.given.append(latents)
-        if prompt_noise:
+        if perturb is not None:
             return self.proposed
         return self.denoised + self.follow * (latents - self.denoised)
 
 
 def modified(network, latents=None, **changes):
-    given = {"prompts": torch.ones(len(network.denoised), 3), "generator": seeded()}
     latents = network.denoised if latents is None else latents
-    step = Step(0, 4, latents, network=network, **given)
+    prompts = torch.ones(len(latents), 3)
+    step = Step(0, 4, latents, network=network, prompts=prompts)
     engine = Engine(Rounds(**changes), Memory(50))
     assert engine.is_due(step)
     return engine, engine.modify(step)
@@ -64,7 +64,7 @@ def test_the_perturbed_prompt_is_asked_and_then_the_prompt_at_the_wanted_level()
     network = Distilled()
     engine, step = modified(network)
     wanted = Level(1.0, 0.2 * 64**0.5)
-    asked = [(None, perturbed.PROMPT_NOISE), (wanted, 0.0)]
+    asked = [(None, perturbed.PROMPT_NOISE), (wanted, None)]
     assert network.asked == asked and engine.evaluations(step) == len(asked)
 
 
@@ -134,7 +134,7 @@ def test_what_proposes_follows_from_the_call_or_is_set(about, settings, proposal
 
 def generate(pipe, guidance, steps):
     given = CASES["SDXL"].arguments([0, 0, 1]) | {"num_inference_steps": steps}
-    return pipe(**given, **guidance.on(pipe, seeded(3)))[0]
+    return pipe(**given, **guidance.on(pipe))[0]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4, 8])

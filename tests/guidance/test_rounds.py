@@ -60,11 +60,11 @@ class Spy(guided_spaces.Spy):
         return super().__call__(pipe, index, timestep, tensors)
 
 
-def draw(pipe, guidance=None, spy=None, name="SDXL", steps=6, noise=None, guided=False, **more):
-    """Latents of a call; fresh noise is that of `noise`, or of the call's generator."""
+def draw(pipe, guidance=None, spy=None, name="SDXL", steps=6, guided=False, **more):
+    """Latents of a call."""
     given = CASES[name].arguments(PROMPTS, guided=guided) | {"num_inference_steps": steps} | more
     if guidance is not None:
-        given |= guidance.on(pipe, given["generator"] if noise is None else noise)
+        given |= guidance.on(pipe)
     if spy is not None:
         given["callback_on_step_end"] = spy
     return pipe(**given)[0]
@@ -107,7 +107,7 @@ def test_rounds_are_made_once_within_a_step_of_the_level(sdxl, kind, steps):
 def test_from_pure_noise_rounds_are_made_only_if_the_schedule_goes_on_where_all_is_decided(
     options, steps, made
 ):
-    how = {"name": "SD3", "noise": seeded(), "guided": True, "steps": steps}
+    how = {"name": "SD3", "guided": True, "steps": steps}
     spy = spied(CASES["SD3"].make(), making(**options), **how)
     assert spy.changed == [made]
     assert spy.levels[0][0].signal == 0 and (spy.levels[0][1].ratio < CFG_STOP) == (made == 0)
@@ -249,7 +249,7 @@ def test_images_can_be_compared_in_rounds(tiny_sdxl_folder):
     encoder = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
     guidance = making(2, space=ImageSpace(encoder))
     given = {"num_inference_steps": 3, "output_type": "latent", "generator": seeded()}
-    final = pipe(["a cat"] * 2, **given, **guidance.on(pipe, seeded(1))).images
+    final = pipe(["a cat"] * 2, **given, **guidance.on(pipe)).images
     assert final.isfinite().all() and guidance.skipped == 0
     assert guidance.window.latent_shape == (48,)
 
@@ -271,17 +271,6 @@ def test_with_the_memory_of_a_call_the_window_given_still_counts(sdxl):
     first = draw(sdxl, guidance)
     assert torch.equal(draw(sdxl, guidance), first) and len(seen) == 3
     assert not torch.equal(draw(sdxl, own), first)
-
-
-def test_a_generator_for_each_sample_gives_each_its_own_noise(sdxl):
-    def call(seeds):
-        spy = spied(sdxl, making(diversity=1e-9), noise=[seeded(seed) for seed in seeds])
-        return spy.after[-1]
-
-    first, other = call([1, 2, 3]), call([1, 2, 4])
-    torch.testing.assert_close(first[2] != other[2], torch.ones_like(first[2]).bool())
-    assert torch.allclose(call([1, 2, 3]), first)
-    assert not torch.allclose(first[0] - first[1], call([1, 1, 3])[0] - call([1, 1, 3])[1])
 
 
 # Broken samples and broken calls
@@ -350,7 +339,7 @@ def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
     def call(position):
         guidance = VendiGuidance(diversity=position)
         given = {"num_inference_steps": 8, "generator": [seeded(seed) for seed in range(8)]}
-        given |= {"output_type": "latent", **guidance.on(pipe, seeded(1))}
+        given |= {"output_type": "latent", **guidance.on(pipe)}
         return diversity(pipe(["waving hand"] * 8, **given).images)
 
     off, low, half, full = map(call, (0, 0.25, 0.5, 1))

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ from integrations.comfyui.memory import MemoryStore
 from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
-from vendi_guidance.guidance import budget, timing
+from vendi_guidance.guidance import budget, noise, timing
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.score import Score
@@ -449,7 +450,8 @@ def test_a_round_can_ask_for_a_perturbed_prompt_which_only_that_evaluation_gets(
 
     def ask(score, step):
         before = len(guider.given)
-        step.network.denoise(step.latents, prompt_noise=2.0, generator=step.generator)
+        perturb = partial(noise.Noise(step.first_latents).on_prompt, sigma=2.0)
+        step.network.denoise(step.latents, perturb=perturb)
         asked.append(guider.given[before])
         return gradient(score, step)
 
@@ -471,7 +473,7 @@ def test_a_round_can_ask_for_a_perturbed_prompt_which_only_that_evaluation_gets(
 def test_conditioning_without_tokens_has_no_perturbed_prompt(tmp_path, monkeypatch):
     def ask(score, step):
         assert not step.network.has_prompt
-        return step.network.denoise(step.latents, prompt_noise=2.0)
+        return step.network.denoise(step.latents, perturb=lambda tokens, sample, mask: tokens)
 
     monkeypatch.setattr(Score, "gradient", ask)
     with pytest.raises(ValueError, match="the conditioning has no token embeddings"):

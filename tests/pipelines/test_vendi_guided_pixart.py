@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.adapter.test_denoiser import SCHEDULERS
-from tests.adapter.test_mixins import PIXART, PROMPTS, generate, make
+from tests.adapter.test_mixins import OURS, PIXART, PROMPTS, generate, make
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.guidance.samples import unit_rows
@@ -99,15 +99,10 @@ def test_a_single_step_is_remembered_as_it_comes_out(name):
     assert torch.allclose(pipe.guidance.window.features, unit_rows(final.flatten(1)), atol=1e-6)
 
 
-@pytest.mark.parametrize("cfg", [False, True])
-@pytest.mark.parametrize("kind", ["DDIM", "HeunDiscrete"])
-def test_the_stock_pipeline_is_guided_by_the_arguments_of_on(name, cfg, kind):
-    stock = make(name, guided=False, scheduler=scheduler_named(kind))
-    guided = make(name, scheduler=scheduler_named(kind))
-    plain, guidance, seen = generate(stock, name, cfg), VendiGuidance(rounds=2), []
-    given = guidance.on(stock, callback=lambda *about: seen.append(about[2].clone()))
-    found = generate(stock, name, cfg, **given)
-    assert torch.equal(found, generate(guided, name, cfg, diversity_rounds=2))
-    assert not torch.allclose(found, plain, atol=1e-3) and torch.equal(found, seen[-1])
-    assert torch.equal(guidance.window.prompts, guided.guidance.window.prompts)
-    assert torch.equal(generate(stock, name, cfg, **VendiGuidance(diversity=0).on(stock)), plain)
+def test_a_stock_pipeline_whose_callback_gets_no_prompts_is_refused(name):
+    stock = make(name, guided=False)
+    wanted = (
+        f"{type(stock).__name__} gives its callback no prompts: use {OURS[type(stock)].__name__}"
+    )
+    with pytest.raises(ValueError, match=wanted):
+        VendiGuidance().on(stock)
