@@ -112,7 +112,7 @@ def test_a_scheduler_without_a_known_prediction_is_refused_at_once(sdxl):
         lambda: guidance.on(pipe),
         lambda: guidance(pipe, 0, 0, tensors),
         lambda: guidance.attached(pipe).__enter__(),
-        lambda: denoised(space="latent", rounds=2).on(pipe),
+        lambda: VendiGuidance(space="latent", rounds=2).on(pipe),
     ):
         with pytest.raises(ValueError, match='EDMEulerScheduler: use preset="published", '):
             attempt()
