@@ -9,26 +9,20 @@ from typing import Any
 
 from griffe import Class, Extension, Object
 
-TEMPLATES = ("{settings}", "{dialled}")
-"""Placeholders that `vendi_guidance` fills in at import, from its settings."""
+TEMPLATE = "{settings}"
+"""Placeholder that `vendi_guidance` fills in at import, from its settings."""
 
 SETTINGS = "vendi_guidance.guidance.settings"
 
 EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
-DEFAULT = re.compile(r"^( +)(\w+) \((?:\w+, )?default ([^),]+)([^)]*)\):", re.MULTILINE)
+DEFAULT = re.compile(r"^( +)(\w+) \((?:\w+, )?default [^),]+([^)]*)\):", re.MULTILINE)
 
 
-def move_default(cls: Class, argument: re.Match[str]) -> str:
-    """Move the default of an argument from the docstring to the signature, which the reference
-    shows too. It stays in the docstring if the signature lacks the argument, or if a range follows.
-    """
-    indent, name, default, limits = argument.groups()
-    if name not in cls.parameters:
-        return argument[0]
-    parameter = cls.parameters[name]
-    if str(parameter.default) == "NOT_GIVEN":
-        parameter.default = default
-    return argument[0] if limits else f"{indent}{name}:"
+def hide_default(cls: Class, argument: re.Match[str]) -> str:
+    """Leave out the default of an argument, which the signature in the reference shows. It stays if
+    the signature lacks the argument, or if a range follows."""
+    indent, name, limits = argument.groups()
+    return argument[0] if limits or name not in cls.parameters else f"{indent}{name}:"
 
 
 def show_defaults(cls: Class) -> None:
@@ -50,10 +44,10 @@ class Docstrings(Extension):
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
         if obj.docstring is None:
             return
-        if isinstance(obj, Class) and obj.module.path == SETTINGS:
+        is_of_settings = obj.module.path == SETTINGS
+        if isinstance(obj, Class) and is_of_settings:
             show_defaults(obj)
-        is_template = any(name in obj.docstring.value for name in TEMPLATES)
-        if isinstance(obj, Class) and is_template:
+        if isinstance(obj, Class) and (is_of_settings or TEMPLATE in obj.docstring.value):
             text = inspect.cleandoc(_imported(obj).__doc__ or "")
-            obj.docstring.value = DEFAULT.sub(partial(move_default, obj), text)
+            obj.docstring.value = DEFAULT.sub(partial(hide_default, obj), text)
         obj.docstring.value = EXAMPLE.sub("Examples:", obj.docstring.value)

@@ -9,13 +9,12 @@ import pytest
 
 from vendi_guidance import Published, Rounds, VendiGuidance
 from vendi_guidance.guidance.engine import PROPOSERS
+from vendi_guidance.guidance.setting import settings_of
 from vendi_guidance.guidance.settings import (
     DIVERSITY,
     PROPOSALS,
     SETTINGS,
     adjusted,
-    described,
-    shown,
     with_prefix,
 )
 from vendi_guidance.runs.pipelines import GUIDED
@@ -41,15 +40,15 @@ def test_a_guided_call_shows_the_stock_parameters_and_ours(guided):
     assert ours.keys() - theirs.keys() == {*map(with_prefix, (*SETTINGS, *of_a_call))}
 
 
-@pytest.mark.parametrize("guided", GUIDED)
-def test_help_explains_every_setting(guided):
-    for kind in (Rounds, Published):
-        for setting in dataclasses.fields(kind):
-            assert f"{with_prefix(setting.name)} (" in guided.__call__.__doc__
-            assert f"{setting.name} (" in VendiGuidance.__doc__
-            kind_of_value = setting.metadata["type"].__name__
-            text = described(setting.metadata, setting.default)
-            assert f"{setting.name} ({kind_of_value}): {text}" in " ".join(kind.__doc__.split())
+@pytest.mark.parametrize("kind", [Rounds, Published])
+def test_help_explains_every_setting(kind):
+    for name, setting in settings_of(kind).items():
+        setting = dataclasses.replace(setting, help=SETTINGS[name].help)
+        assert setting.help
+        text = f"{name} ({setting.kind.__name__}): {setting.help} Default: {setting.shown}. Valid: "
+        assert text in " ".join(kind.__doc__.split())
+        assert f" {name} (" in VendiGuidance.__doc__
+        assert all(f" {with_prefix(name)} (" in guided.__call__.__doc__ for guided in GUIDED)
 
 
 def test_a_setting_that_does_not_exist_is_named_with_those_that_do():
@@ -138,13 +137,10 @@ def test_each_proposal_has_a_way_to_make_moves():
 
 def test_the_documentation_lists_the_settings_as_they_are():
     lines = ["| setting | `Rounds` | `Published` | |", "|---|---|---|---|"]
+    of_kinds = settings_of(Rounds), settings_of(Published)
     for name, setting in SETTINGS.items():
-        values = [
-            str(shown(own.default, own.metadata)) if own else ""
-            for own in (kind.__dataclass_fields__.get(name) for kind in (Rounds, Published))
-        ]
-        typical = setting.metadata["typical"]
-        text = setting.metadata["help"] + (f" Typical: {typical}." if typical else "")
+        values = [own[name].shown if name in own else "" for own in of_kinds]
+        text = setting.help + (f" Typical: {setting.typical}." if setting.typical else "")
         lines.append(f"| `{name}` | {' | '.join(values)} | {text} |")
     assert "\n".join(lines) in PAGE.read_text("utf-8")
 

@@ -30,13 +30,8 @@ from vendi_guidance.adapter.calling import (
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.adapter.undistilled import AUTO, Undistilled, check_undistilled
 from vendi_guidance.guidance.memory import Memory, check_lasting
-from vendi_guidance.guidance.settings import (
-    Published,
-    Rounds,
-    adjusted,
-    describe,
-    show_settings,
-)
+from vendi_guidance.guidance.setting import describe, show_settings
+from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, adjusted
 from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
@@ -59,7 +54,7 @@ class VendiGuidance(PipelineCallback):
     there, unless `memory="call"`.
 
     Args:
-        settings (default Rounds()): `Rounds` or `Published` settings.
+        settings (default None): `Rounds` or `Published` settings; None is `Rounds()`.
         memory (default session): "session" remembers finished samples from call to call. "call"
             adds none: samples move away from one another and from what the window already holds.
         window (default 300): How many finished samples to remember, or a `SlidingWindow`.
@@ -308,5 +303,5 @@ class VendiGuidance(PipelineCallback):
 
 
 # the signature and the docstring list each field of `Rounds` and `Published`
-show_settings(VendiGuidance.__init__)
-VendiGuidance.__doc__ = (VendiGuidance.__doc__ or "").format(settings=describe())
+show_settings(VendiGuidance.__init__, SETTINGS)
+VendiGuidance.__doc__ = (VendiGuidance.__doc__ or "").format(settings=describe(SETTINGS))

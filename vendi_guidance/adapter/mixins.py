@@ -21,7 +21,8 @@ from vendi_guidance.adapter.calling import arguments, count_steps
 from vendi_guidance.adapter.undistilled import check_undistilled
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.memory import check_lasting
-from vendi_guidance.guidance.settings import adjusted, describe, show_settings, with_prefix
+from vendi_guidance.guidance.setting import describe, show_settings
+from vendi_guidance.guidance.settings import SETTINGS, adjusted, with_prefix
 
 OF_A_CALL = {
     "diversity_preset": str,
@@ -206,8 +207,10 @@ def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
         Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=kind)
         for name, kind in OF_A_CALL.items()
     ]
-    ours = show_settings(__call__, with_prefix, first)
+    ours = show_settings(__call__, SETTINGS, with_prefix, first)
     __call__.__doc__ = CALL.format(
-        stock=stock.__name__, settings=describe(with_prefix), doc=stock.__call__.__doc__ or ""
+        stock=stock.__name__,
+        settings=describe(SETTINGS, with_prefix),
+        doc=stock.__call__.__doc__ or "",
     )
     return __call__

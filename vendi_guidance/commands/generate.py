@@ -40,7 +40,7 @@ Several processes can share the prompts and the memory:
       prompts.txt --model MODEL --output many
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields
 from math import isinf
@@ -63,6 +63,7 @@ from vendi_guidance.commands.run_options import (
     undistilled_option,
 )
 from vendi_guidance.guidance.memory import LASTING
+from vendi_guidance.guidance.setting import Setting
 from vendi_guidance.guidance.settings import PRESETS, SETTINGS, Rounds, adjusted, with_prefix
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
@@ -76,17 +77,16 @@ from vendi_guidance.runs.signals import Stop
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each setting of guidance."""
     for name, setting in reversed(SETTINGS.items()):
-        about, default = setting.metadata, setting.default
-        help_text, none = about["help"], about["none"]
+        help_text, none = setting.help, setting.none
         if none is not None and " " in none:  # a description, not a keyword
             help_text, none = f"{help_text} Automatic is {none}.", "automatic"
-        if about["command_line"]:
+        if setting.has_option:
             command = guidance_option(
                 option_name(name),
                 f"diversity_{name}",
-                type=option_type(about),
+                type=option_type(setting),
                 none=none,
-                show_default=none if default is None else str(default),
+                show_default=none if setting.default is None else setting.shown,
                 help=help_text,
             )(command)
     return command
@@ -97,14 +97,14 @@ def option_name(name: str) -> str:
     return "--" + with_prefix(name).replace("_", "-")
 
 
-def option_type(about: Mapping[str, Any]) -> click.ParamType:
-    """The option type of a setting with this metadata."""
-    if about["choices"] is not None:
-        return click.Choice(about["choices"])
-    if about["type"] is int:
-        return click.IntRange(about["least"])
-    low, high = about["range"]
-    return Range(low, None if isinf(high) else high, min_open=about["above"])
+def option_type(setting: Setting) -> click.ParamType:
+    """The type of a setting's option."""
+    if setting.choices:
+        return click.Choice(setting.choices)
+    if setting.kind is int:
+        return click.IntRange(int(setting.least))
+    most = None if isinf(setting.most) else setting.most
+    return Range(setting.least, most, min_open=setting.above)
 
 
 SEED = click.IntRange(0, 2**63 - 1)
