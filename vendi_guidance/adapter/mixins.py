@@ -24,13 +24,11 @@ from vendi_guidance.guidance.memory import check_lasting
 from vendi_guidance.guidance.setting import describe, show_settings
 from vendi_guidance.guidance.settings import SETTINGS, adjusted, with_prefix
 
-OF_A_CALL = {
-    "diversity_preset": str,
-    "diversity_window": int,
-    "diversity_memory": str,
-    "diversity_undistilled": Any,
-}
-"""The arguments of a guided call that are not settings, with their types."""
+OF_A_CALL = [
+    Parameter(with_prefix(name), Parameter.KEYWORD_ONLY, default=..., annotation=kind)
+    for name, kind in {"preset": str, "window": int, "memory": str, "undistilled": Any}.items()
+]
+"""The arguments of a guided call that are not settings."""
 
 DEPRECATED = ("callback", "callback_steps")
 """Arguments that calls with `**kwargs` may still accept."""
@@ -203,11 +201,7 @@ def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
         self._check_settings(changes)
         return self._call_guided(call, changes)
 
-    first = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=kind)
-        for name, kind in OF_A_CALL.items()
-    ]
-    ours = show_settings(__call__, SETTINGS, with_prefix, first)
+    ours = show_settings(__call__, SETTINGS, with_prefix, OF_A_CALL)
     __call__.__doc__ = CALL.format(
         stock=stock.__name__,
         settings=describe(SETTINGS, with_prefix),

@@ -68,13 +68,6 @@ class Option(click.Option):
 DEBUG = "VENDI_GUIDANCE_DEBUG"
 """Environment variable; if it is set, errors show their traceback."""
 
-ALIASES = {
-    "--num-inference-steps": "--steps",
-    "--num-images-per-prompt": "--images-per-prompt",
-    "--cfg-scale": "--guidance-scale",
-}
-"""Names of options in Python, diffusers and other programs, which an error message translates."""
-
 
 class Command(click.Command):
     """A command that reports user errors in one sentence, with exit status 2.
@@ -96,15 +89,6 @@ class Command(click.Command):
             help="Show all options and examples and exit.",
         )
         self.is_short = bool(common)
-
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(context, args)
-        except click.NoSuchOption as error:
-            name = ALIASES.get(error.option_name, "")
-            if any(name in parameter.opts for parameter in self.get_params(context)):
-                context.fail(f"No such option {error.option_name!r}. Did you mean {name!r}?")
-            raise
 
     def _show_all(self, context: click.Context, _: click.Parameter, is_given: bool) -> None:
         if is_given and not context.resilient_parsing:
