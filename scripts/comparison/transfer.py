@@ -33,13 +33,12 @@ from scripts.docs.picture import ROW, strip
 from vendi_guidance.commands import compare
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.comparison.entries import FAMILIES, OURS, UNGUIDED, USUAL
-from vendi_guidance.comparison.figures import STYLES as LINES
+from vendi_guidance.comparison.figures import GREY, STYLES as LINES
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.guidance.settings import DIVERSITY
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
-from vendi_guidance.tuning.frontier import GREY
 
 OPEN, NAMED = "open", "named"
 COUNTS = {OPEN: (8, 16), NAMED: (16, 8)}

@@ -15,7 +15,7 @@ COMMANDS = {
     "generate": "Generate diverse images for a prompt, or for a file of prompts.",
     "evaluate": "Score one folder of images, or compare two, and write a report.",
     "app": "Generate in the browser, with and without guidance side by side.",
-    "tune": "Find the guidance strength that suits a model and its prompts.",
+    "tune": "Generate the same prompts along the dial, and show them on a page.",
     "compare": "Compare diversity methods on your model and prompts.",
 }
 

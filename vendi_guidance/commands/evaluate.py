@@ -34,14 +34,12 @@ from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.run_options import DEVICE, PATH, output_option
 from vendi_guidance.commands.scoring_options import (
     attribute_options,
+    clip_option,
     embedding_options,
     judge_option,
-    open_attributes,
-    open_clip,
-    open_embedding,
+    open_scoring,
     scoring_option,
 )
-from vendi_guidance.evaluation.attribute_diversity import read_mix
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
@@ -51,8 +49,6 @@ from vendi_guidance.evaluation.measures import describe_embedder, describe_kerne
 from vendi_guidance.evaluation.report.tables import score_table
 from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
 from vendi_guidance.features.base import load_features
-from vendi_guidance.features.probe import open_labeler
-from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import UNFINISHED
 
 LISTED = 10  # unreadable files that are listed by name
@@ -72,7 +68,7 @@ COMMON = (
     show_default="the demo's training images for its prompts, else none",
     help="Real images to compare with: a folder, or a .npy, .npz or .safetensors file of features.",
 )
-@judge_option("--clip", help="Also compute CLIPScore, by clip or clip:MODEL/PRETRAINED.")
+@clip_option
 @judge_option(
     "--faithfulness",
     metavar="COLUMN",
@@ -99,20 +95,13 @@ def main(
     folders: tuple[Path, ...],
     output: Path | None,
     overwrite: bool,
-    image_embedder: str | None,
-    prompt_embedder: str | None,
-    truncation: int | None,
     reference: Path | None,
-    clip: str | None,
     faithfulness: str | None,
-    attributes: Path | None,
-    attribute_judge: str | None,
-    probe: Path | None,
     cache: Path | None,
     workers: int,
     on_bad_image: Literal["skip", "fail"],
     device: str,
-    **sigmas: Any,
+    **scoring: Any,
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
@@ -127,22 +116,14 @@ def main(
     output = output or default_output(folders)
     check_earlier(output, folders, overwrite)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
-    labeler, mix = open_labeler(probe, prompts), None
-    if probe and labeler:  # the demo's embedders and images, if it knows the prompts
-        mix, own = read_mix(probe), f"probe:{probe}"
-        image_embedder = image_embedder or own
-        encoder = asset("demo-sdxl")
-        prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
-        if reference is None and image_embedder == own:
-            reference = next(probe.glob("training_features.safetensors"), None)
-    names = image_embedder, prompt_embedder if prompts else "words"
-    embedding, fallbacks = open_embedding(*names, device, **sigmas)
-    clips = None if clip is None else open_clip(clip, device)
-    judges = open_attributes(attributes, attribute_judge, labeler, device, prompts)
+    embedding, judges, fallbacks = open_scoring(prompts, device, **scoring)
+    own, embedder = scoring["probe"], scoring["image_embedder"]
+    if judges.labels and reference is None and embedder in (None, f"probe:{own}"):
+        reference = next(own.glob("training_features.safetensors"), None)
     reports = evaluate_alike(
         dict(zip(names_of(folders), batches, strict=True)),
-        replace(embedding, truncation=truncation),
-        replace(judges, clip=clips, faithfulness=faithfulness, mix=mix),
+        embedding,
+        replace(judges, faithfulness=faithfulness),
         load_features(reference) if reference and reference.is_file() else reference,
         ImageReader(cache, workers, on_bad_image, progress=True),
     )

@@ -1,4 +1,4 @@
-"""Options and setup that `tune` and `compare` share: runs of one model, and their judges."""
+"""Options and setup of `compare`: runs of one model, and their judges."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,6 @@ from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.assets import asset
-from vendi_guidance.tuning.own_model import OwnModel
 
 SEED = click.IntRange(0, 2**62)
 FEATURES = ".features"
@@ -53,9 +52,9 @@ judged_run_options = together(
     ),
     judge_option(
         "--faithfulness",
-        show_default="own-model for the demo model, else clip",
-        help="What scores faithfulness: clip or clip:MODEL/PRETRAINED, by CLIPScore; own-model, "
-        "the model that generates, which needs no other weights; or probe:FOLDER.",
+        show_default="the demo's probe for the demo model, else clip",
+        help="What scores faithfulness: clip or clip:MODEL/PRETRAINED, by CLIPScore; or "
+        "probe:FOLDER.",
     ),
     judge_option(
         "--keep",
@@ -94,19 +93,17 @@ def open_judged_runs(
     is_demo = demo is not None and model.folder.resolve() == demo.resolve()
     image = image or ("pixels" if is_demo else "dinov2")
     prompt = prompt or (f"sdxl:{model.folder}" if is_demo else "clip")
-    faithfulness = faithfulness or ("own-model" if is_demo else "clip")
+    faithfulness = faithfulness or (f"probe:{asset('demo-probe')}" if is_demo else "clip")
     kind, _, place = faithfulness.partition(":")
     judge: Any
     if kind == "clip":
         judge = open_clip(faithfulness, options.device)
     elif kind == "probe":
         judge = ProbeConcept(load_probe(place))
-    elif faithfulness == "own-model":
-        judge = OwnModel(runs, prompts)
     else:
         raise ValueError(
-            "--faithfulness must be clip, clip:MODEL, own-model or probe:FOLDER, got "
-            f"{faithfulness!r}{nearest(kind, ('clip', 'own-model', 'probe'))}"
+            "--faithfulness must be clip, clip:MODEL or probe:FOLDER, got "
+            f"{faithfulness!r}{nearest(kind, ('clip', 'probe'))}"
         )
     images = open_image_embedder(image, device=options.device)
     texts = open_prompt_embedder(prompt, device=options.device)

@@ -10,6 +10,7 @@ import click
 
 from vendi_guidance.commands.cli import Option, Range, tell
 from vendi_guidance.commands.run_options import PATH, together
+from vendi_guidance.evaluation.attribute_diversity import read_mix
 from vendi_guidance.evaluation.attributes import (
     Attribute,
     ProbeJudge,
@@ -21,7 +22,7 @@ from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import ProbeLabeler
+from vendi_guidance.features.probe import ProbeLabeler, open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.assets import asset
@@ -55,7 +56,7 @@ def sigma(kind: str) -> Any:
     )
 
 
-embedding_options = together(
+embedder_options = together(
     scoring_option(
         "--image-embedder",
         show_default="probe for the demo's prompts, else dinov2",
@@ -66,6 +67,10 @@ embedding_options = together(
         show_default="sdxl for the demo's prompts, else clip",
         help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
     ),
+)
+
+embedding_options = together(
+    embedder_options,
     sigma("image"),
     sigma("prompt"),
     scoring_option(
@@ -73,6 +78,10 @@ embedding_options = together(
         type=click.IntRange(1),
         help="Number of eigenvalues for truncated scores, which are left out by default.",
     ),
+)
+
+clip_option = judge_option(
+    "--clip", help="Also compute CLIPScore, by clip or clip:MODEL/PRETRAINED."
 )
 
 attribute_options = together(
@@ -98,12 +107,48 @@ attribute_options = together(
 )
 
 
+def open_scoring(
+    prompts: Sequence[str],
+    device: str,
+    *,
+    image_embedder: str | None,
+    prompt_embedder: str | None,
+    clip: str | None,
+    attributes: Path | None,
+    attribute_judge: str | None,
+    probe: Path | None,
+    truncation: int | None = None,
+    **sigmas: Any,
+) -> tuple[Embedding, Judges, list[str]]:
+    """Open the embedders and judges of images of these prompts, given the values of the options.
+
+    Prompts that the demo's probe knows have the demo's by default.
+
+    Returns:
+        The embedding, the judges, and a note for each embedder that is not available.
+
+    Raises:
+        ValueError: there is no such embedder or judge, or the file holds no attributes.
+        FileNotFoundError: a file or the weights of an embedder or judge are missing.
+    """
+    labeler, mix = open_labeler(probe, prompts), None
+    if probe and labeler:
+        mix, encoder = read_mix(probe), asset("demo-sdxl")
+        image_embedder = image_embedder or f"probe:{probe}"
+        prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
+    names = image_embedder, prompt_embedder if prompts else "words"
+    embedding, notes = open_embedding(*names, device, **sigmas)
+    clips = None if clip is None else open_clip(clip, device)
+    judges = open_attributes(attributes, attribute_judge, labeler, device, prompts)
+    return replace(embedding, truncation=truncation), replace(judges, clip=clips, mix=mix), notes
+
+
 def open_embedding(
     image: str | None,
     prompt: str | None,
     device: str,
-    sigma_image: float | None,
-    sigma_prompt: float | None,
+    sigma_image: float | None = None,
+    sigma_prompt: float | None = None,
 ) -> tuple[Embedding, list[str]]:
     """Open embedders.
 

@@ -1,140 +1,120 @@
-"""Find the guidance strength that suits a model and its prompts.
+"""Generate the same prompts and seeds along the dial, to see which diversity suits a model.
 
 PROMPTS is a prompt or a file of prompts, as for `vendi-guidance generate`; take prompts like those
-that you will use. The search generates some of them without guidance, then with one strength after
-another, and selects the strength with the most diverse images (Conditional-Vendi) whose
-faithfulness is at least --keep times that of the unguided images.
+that you will use. Writes tune.html (a single page that works offline): the images of each prompt
+at each value, and a table of diversity, fidelity and cost with 95% confidence intervals.
 
 \b
-  vendi-guidance tune prompts.txt --model MODEL --output tuned
+  vendi-guidance tune prompts.txt --model MODEL --clip clip --output tuned
   vendi-guidance generate prompts.txt --model MODEL \\
       --settings tuned/settings.json --output out
-  vendi-guidance evaluate tuned/check-unguided tuned/check-tuned --output out
 
-The output folder receives settings.json, frontier.png and all generated runs. Faithfulness is
-CLIPScore or, without CLIP, the share of images whose prompt the model itself recognises among
-others (own-model), which takes 20 network evaluations per image. For the demo model the default is
-own-model, and diversity is scored on pixels, so that the search does not see the demo's probe. At
-the end, the strength that was found is checked on seeds that the search has not used.
+Fidelity takes a judge: --clip, --attributes for prompts that name values, or --probe, the default
+for the demo model's prompts. settings.json then receives the largest value that keeps at least
+--keep times the fidelity at 0, by every judge.
 
-Repeat the command to continue an interrupted search. Run it on several machines or GPUs (--device
-cuda:1) with the same output folder to share the trials among them.
+Repeat the command to continue an interrupted sweep, or to add judges and values: it reuses images.
 """
 
-import sys
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
+import transformers
+from tqdm import tqdm
 
-from vendi_guidance.commands.cli import Command, Option
-from vendi_guidance.commands.judge_options import judged_run_options, open_judged_runs, progress
-from vendi_guidance.commands.run_options import COUNT
-from vendi_guidance.evaluation.judging import Outcome
+from vendi_guidance.checks import check_device, counted
+from vendi_guidance.commands.cli import Command, Range, tell
+from vendi_guidance.commands.run_options import (
+    PATH,
+    guidance_option,
+    machine_options,
+    model_options,
+    output_option,
+    sampling_option,
+    undistilled_option,
+)
+from vendi_guidance.commands.scoring_options import (
+    attribute_options,
+    clip_option,
+    embedder_options,
+    judge_option,
+    open_scoring,
+)
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs.manifest import Manifest, versions
+from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.settings_file import save_settings
-from vendi_guidance.runs.setup import check_prompts_are_seen, inputs_of
+from vendi_guidance.runs.setup import check_prompts_are_seen
+from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.prompt_files import open_prompts
-from vendi_guidance.tuning.frontier import save_frontier
-from vendi_guidance.tuning.study import PROMPTS, Search, Trial, Tuner, begin
+from vendi_guidance.tuning.dial import choose, in_words, sweep, verdict
+from vendi_guidance.tuning.page import save_page
 
-CHECKS = 2  # runs that check the strength found: without guidance, and with it
-OTHER_RUNS = 1 + CHECKS  # beside the trials: the first one is unguided
-FRONTIER = "frontier.png"
-
-search_option = partial(click.option, cls=Option, group="Search")
-
-COMMON = ("model", "images_per_prompt", "keep", "images", "faithfulness", "output", "device")
+SEVERAL, SEED = click.IntRange(2), click.IntRange(0, 2**62)
+VALUES = (0.25, 0.5, 0.75, 1.0)
+SCORING = ("image_embedder", "prompt_embedder", "clip", "attributes", "attribute_judge", "probe")
+COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", "output", "device")
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
-@judged_run_options
-@search_option("--images", type=COUNT, default=2000, help="Total number of images to generate.")
-@search_option(
-    "--trials",
-    type=COUNT,
-    default=8,
-    help="Maximum number of strengths to try; the more, the fewer images each. The search ends "
-    "early if it would repeat a strength.",
+@click.argument("prompts")
+@model_options
+@sampling_option("--images-per-prompt", type=SEVERAL, default=8, help="Images per prompt.")
+@sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
+@guidance_option(
+    "--diversity",
+    "values",
+    type=Range(0, 1),
+    multiple=True,
+    default=VALUES,
+    show_default=", ".join(f"{value:g}" for value in VALUES),
+    help="Value of the dial to try beside 0. Repeat the option for several.",
 )
-def main(keep: float, images: int, trials: int, **given: Any) -> None:
-    output, each, count_of_runs = given["output"], given["images_per_prompt"], trials + OTHER_RUNS
-    affordable = images // count_of_runs // each
-    if not affordable:
-        raise ValueError(
-            f"--images {images} is too small: {trials} trials and {OTHER_RUNS} other runs take "
-            f"{count_of_runs * each} for one prompt"
-        )
-    prompts = open_prompts(given["prompts"]).spread(affordable)
-    given["prompts"] = str(output / PROMPTS)
-    runs, judging, about = open_judged_runs(given, prompts)
+@undistilled_option
+@embedder_options
+@clip_option
+@attribute_options
+@judge_option(
+    "--keep",
+    type=Range(0, 1, min_open=True),
+    default=0.98,
+    help="Fidelity that the chosen value keeps at least, as a share of that at 0.",
+)
+@output_option("--output", type=PATH, required=True, help="Folder for all runs and the page.")
+@machine_options
+def main(values: tuple[float, ...], keep: float, **given: Any) -> None:
+    scoring = {name: given.pop(name) for name in SCORING}
+    output, device, dial = given["output"], given["device"], sorted({0.0, *values})
+    if len(dial) == 1:
+        raise ValueError("--diversity 0 is always part of the sweep: give a value above it")
+    if scoring["attribute_judge"] == "labels":
+        raise ValueError("--attribute-judge labels: generated images have no labels")
+    check_device(device)
+    transformers.utils.logging.disable_progress_bar()
+    runs = Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
+    prompts = list(open_prompts(given["prompts"]))
+    embedding, judges, _ = open_scoring(prompts, device, **scoring)
     check_prompts_are_seen(runs.model.pipeline, Rounds())
-    search = Search(keep, trials, given["seed"])
-    # version 0.3 wrote "expert" too; without it, searches begun then could not be continued
-    settings = {"expert": False, **asdict(search), **about}
-    begin(output, Manifest(settings, {**inputs_of(runs.model)}, versions()), prompts)
-    count = len(prompts) * each
-    with progress(runs, count_of_runs, len(prompts)) as bar:
-        tuner = Tuner(runs, search, judging)
-        bar.update(count * len(tuner.finished()))
-        best = best_of(tuner, output / FRONTIER, bar)
-        if best is None:
-            return
-        bar.total += CHECKS * count
-        outcome = tuner.check(best, runs.options.seed + count)
-    about = {"model": runs.options.model, "keep": keep, "search": asdict(best.outcome)}
-    about |= {"check": asdict(outcome), "images": count, "prompts": len(prompts)}
-    save_settings(output / "settings.json", {"diversity": best.strength}, about)
-    click.echo(verdict(best, outcome, keep))
-    click.echo(f"wrote {output / 'settings.json'} and {output / FRONTIER}")
-
-
-def best_of(tuner: Tuner, figure: Path, bar: Any) -> Trial | None:
-    """Run the search and plot its trials; returns the best, or None if another process ends it.
-
-    The total of the progress bar becomes the number of images made so far.
-
-    Raises:
-        ValueError: no trial keeps enough faithfulness.
-    """
-    search = tuner.search
-    for trial in tuner.run():
-        result = f"{trial.outcome.diversity:.2f} x as diverse, keeps {trial.outcome.kept:.3f}"
-        bar.write(f"strength {trial.strength:g}: {result}", file=sys.stderr)
-        save_frontier(figure, search, tuner.finished())
-    bar.total = bar.n  # the search may end early, or other processes may have made trials
-    # read before the trials, so that those that other processes finish in between are included
-    is_finished = tuner.is_finished
-    trials = tuner.finished()
-    save_frontier(figure, search, trials)
-    if not is_finished:
-        text = "another process is running the last trials and will finish the search"
-        bar.write(text, file=sys.stderr)
-        return None
-    best = search.best(trials)
-    if best is None:
-        closest = max(trials, key=lambda trial: trial.outcome.kept)
-        raise ValueError(
-            f"no strength that was tried keeps {search.keep:g} of the unguided faithfulness; the "
-            f"closest is {closest.strength:g}, which keeps {closest.outcome.kept:.3f}: use "
-            "another folder with a lower --keep or with more --trials"
-        )
-    return best
-
-
-def verdict(best: Trial, outcome: Outcome, keep: float) -> str:
-    """The result of the search, as text for the user."""
-    interval = ""
-    if outcome.kept_interval is not None:
-        low, high = outcome.kept_interval
-        interval = f" (95% confidence interval {low:.3f} to {high:.3f})"
-    text = (
-        f"strength {best.strength:g}: on new seeds {outcome.diversity:.2f} x as diverse as without "
-        f"guidance, and keeps {outcome.kept:.3f} of the faithfulness{interval}."
-    )
-    if outcome.kept < keep:
-        text += f" That is less than --keep {keep:g}: search with more --images in another folder."
-    return text
+    if output.is_dir() and any(output.iterdir()) and not any(output.glob("diversity-*")):
+        raise FileExistsError(f"--output {output} is not empty and has no sweep: name another")
+    for remark in runs.model.remarks:
+        tell(remark)
+    images = len(prompts) * given["images_per_prompt"]
+    tell(f"{counted(len(dial), 'value')} of the dial, {counted(images, 'image')} at each")
+    with runs.stop, tqdm(total=len(dial) * images, unit="image") as bar:
+        runs.on_images = bar.update
+        points = list(sweep(runs, dial, embedding, judges))
+    options = vars(runs.model.options)
+    settings = {name: options[name] for name in ("model", "lora", "undistilled", "dtype")}
+    settings |= {**runs.model.sampling.about, "prompts": len(prompts), "keep": keep}
+    settings |= {name: options[name] for name in ("images_per_prompt", "seed")}
+    page, tuned = save_page(output, points, keep, settings), output / "settings.json"
+    tuned.unlink(missing_ok=True)  # of an earlier sweep
+    if (best := choose(points, keep)) is not None:
+        settings["fidelity"] = [asdict(score) for score in best.fidelity]
+        save_settings(tuned, {"diversity": best.value}, settings)
+    for point in points:
+        click.echo(f"{point.value:g}: {', '.join(map(in_words, point.diversity + point.fidelity))}")
+    click.echo(verdict(points, keep))
+    click.echo(f"wrote {page}{f' and {tuned}' if best else ''}")

@@ -1,6 +1,6 @@
 """The figures of a comparison, with a curve over the strength for each method."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -8,8 +8,11 @@ from matplotlib.figure import Figure
 
 from vendi_guidance.comparison.entries import FAMILIES, OURS
 from vendi_guidance.comparison.study import Compared, Results
+from vendi_guidance.evaluation.judging import Outcome
 from vendi_guidance.evaluation.report.figures import INK, WIDTH, style
-from vendi_guidance.tuning.frontier import DIVERSITY, GREY, mark_floor, plot_interval
+
+GREY = "#808080"
+DIVERSITY = "Conditional-Vendi, multiple of unguided"
 
 # Distinguishable with color vision deficiencies, on white and on black; markers differ as well.
 COLOURS = ("#d0670f", "#2f81c7", "#2c9a6b", "#b25fc0", "#9a8412", "#c2527d", "#5f8f9b", "#8c6d4f")
@@ -61,3 +64,20 @@ def _plot_curves(axes: Axes, results: Results, x_of: Callable[[Compared], float]
     axes.plot(*start, "o", color=GREY, label="unguided")
     axes.set_ylabel(DIVERSITY)
     axes.figure.legend(loc="outside upper center", ncols=2, labelcolor=INK, fontsize=8)
+
+
+def mark_floor(axes: Axes, keep: float, outcomes: Iterable[Outcome]) -> None:
+    """Label the horizontal axis, faithfulness, and shade it below `keep`."""
+    axes.axvspan(0, keep, color=GREY, alpha=0.12, lw=0)
+    axes.axvline(keep, color=GREY, lw=1, ls="--")
+    shares = [1.0, keep, *(outcome.kept for outcome in outcomes)]
+    axes.set_xlim(min(shares) - 0.03, max(shares) + 0.03)
+    axes.set_xlabel(f"faithfulness, share of unguided (floor {keep:g})")
+
+
+def plot_interval(
+    axes: Axes, xs: Iterable[float] | None, ys: Iterable[float] | None, colour: str
+) -> None:
+    """Plot an interval as a thin line, unless it is None."""
+    if xs is not None and ys is not None:
+        axes.plot([*xs], [*ys], color=colour, lw=1, alpha=0.4)

@@ -1,1 +1,1 @@
-"""Settings that suit a model: more diversity at a floor of faithfulness."""
+"""A sweep of the dial: how images, their diversity and their fidelity change along it."""

@@ -1,0 +1,136 @@
+"""The same prompts and seeds at several values of the dial, each a run in its own folder.
+
+Every run is compared with the one at 0, the stock pipeline. Judges of fidelity are scores of the
+evaluator: CLIPScore; the share of images that show what their prompt asks for, by a probe; or, for
+each attribute, the share of images that show the value that their prompt names.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import nan
+from statistics import fmean
+
+from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.embedding import Embedding, ImageReader
+from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.evaluation.measures import MEASURES, between
+from vendi_guidance.evaluation.results import Report
+from vendi_guidance.runs.sweep import Sweep
+from vendi_guidance.scores.subsampling import subsample
+from vendi_guidance.storage.imagefolder import read_timings
+
+NO_JUDGE = (
+    "Without a judge, nothing says how much of what the prompts ask for each value keeps: look at "
+    "the images. --clip clip, --attributes FILE (for prompts that name values) or --probe FOLDER "
+    "adds a judge; the command then reuses these images."
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of a run, NaN if it is not known.
+
+    Attributes:
+        low, high: its 95% confidence interval; None for too few images.
+        share, share_interval: the score as a multiple of the one at 0, paired by prompt.
+    """
+
+    title: str
+    value: float
+    low: float | None
+    high: float | None
+    share: float
+    share_interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A value of the dial, the report of its run, and the scores by what they measure."""
+
+    value: float
+    report: Report
+    diversity: list[Score]
+    fidelity: list[Score]
+    cost: list[Score]
+
+
+def sweep(
+    runs: Sweep, values: Sequence[float], embedding: Embedding, judges: Judges
+) -> Iterator[Point]:
+    """Generate and score a run at each value, the first of them 0; finished images are reused.
+
+    Raises:
+        SystemExit: a signal asked to stop; the next call continues.
+        ValueError, OSError: a run cannot be generated or scored.
+    """
+    reader = ImageReader(runs.options.output / ".features", on_bad_image="fail")
+    first: Report | None = None
+    for value in values:
+        folder = runs.generate(f"diversity-{value}", {"diversity": value})
+        report = evaluate(folder, embedding=embedding, judges=judges, reader=reader)
+        embedding = embedding.with_kernels_of(report.inputs)
+        first = first or report
+        evaluations = [*read_timings(folder, "evaluations").values()]
+        yield scored(value, first, report, fmean(evaluations or [nan]))
+
+
+def choose(points: Sequence[Point], keep: float) -> Point | None:
+    """The last point that keeps at least this share of the fidelity at 0, by every judge; None if
+    there is no judge, or none above 0."""
+    judged = [point for point in reversed(points[1:]) if point.fidelity]
+    return next((one for one in judged if all(s.share >= keep for s in one.fidelity)), None)
+
+
+def verdict(points: Sequence[Point], keep: float) -> str:
+    """Which value `choose` finds and why, in sentences."""
+    best = choose(points, keep)
+    if not points[0].fidelity:
+        return NO_JUDGE
+    if best is None:
+        return f"No value above 0 keeps {keep:g} of the fidelity at 0: the table shows the shares."
+    scores = ", ".join(map(in_words, [*best.fidelity, best.diversity[0]]))
+    text = (
+        f"{best.value:g} is the largest value here that keeps {keep:g} of the fidelity: {scores}."
+    )
+    if any(one.share_interval and one.share_interval[0] < keep for one in best.fidelity):
+        text += f" The interval reaches below {keep:g}: more prompts would narrow it."
+    return text
+
+
+def in_words(score: Score) -> str:
+    """A score as a multiple of the one at 0, as text."""
+    ends = between(score.share_interval, ".3f")
+    return f"{score.title} ×{score.share:.3f}" + (f" (95% interval {ends})" if ends else "")
+
+
+def scored(value: float, first: Report, report: Report, evaluations: float) -> Point:
+    """The point of a run with this report and network evaluations per image; `first` is at 0."""
+    found = {"seconds_per_image": Score("seconds per image", nan, None, None, nan)}
+    for name, change in compare(first, report).differences.items():
+        score, base, ends = report.scores[name], change.first, change.interval
+        if ends and not change.is_ratio:
+            ends = (1 + ends[0] / base, 1 + ends[1] / base) if base else None
+        share, title = change.second / base if base else 1.0, MEASURES[name].title
+        found[name] = Score(title, score.value, score.low, score.high, share, ends)
+    vendi, before = ([group.vendi for group in it.analysis.groups] for it in (report, first))
+    within = Score("Vendi within a prompt", *_mean(vendi), fmean(vendi) / fmean(before))
+    fidelity = [found[name] for name in ("fidelity", "clip_score") if name in found]
+    for of_first, one in zip(first.attributes, report.attributes, strict=True):
+        if of_first.named_kept is not None and one.named_kept is not None:
+            base, kept = of_first.named_kept[0], one.named_kept
+            title = f"images with the named {one.attribute.title}"
+            fidelity.append(Score(title, *kept, kept[0] / base if base else 1.0))
+    per_image = Score("evaluations per image", evaluations, None, None, nan)
+    cost = [per_image, found["seconds_per_image"]]
+    return Point(value, report, [found["conditional_vendi"], within], fidelity, cost)
+
+
+def _mean(scores: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The mean over prompts and its 95% confidence interval, if there are enough prompts."""
+    subsamples, mean = subsample([range(len(scores))], [len(scores)]), fmean(scores)
+    if subsamples is None:
+        return mean, None, None
+    of_parts = [fmean(scores[row] for row in rows.tolist()) for (rows,) in subsamples.parts]
+    low, high = subsamples.interval(mean, of_parts, is_ratio=True) or (None, None)
+    return mean, low and max(1.0, low), high

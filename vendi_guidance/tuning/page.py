@@ -1,0 +1,40 @@
+"""The page of a sweep: a row of images for each value and prompt, and a table of scores."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vendi_guidance.evaluation.measures import between
+from vendi_guidance.evaluation.report.html import LIMITS, Run, render
+from vendi_guidance.spacing import evenly_spaced
+from vendi_guidance.storage.files import whole_file
+from vendi_guidance.tuning.dial import Point, choose, verdict
+
+PAGE = "tune.html"
+PROMPTS, IMAGES = 12, 16  # most prompts shown, most images of each
+
+
+def save_page(folder: Path, points: Sequence[Point], keep: float, settings: dict[str, Any]) -> Path:
+    """Write `tune.html`, which is self-contained, and return its path.
+
+    Args:
+        settings: the settings that all runs share, JSON values.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    rows = [{str(one.label): one.rows for one in point.report.analysis.groups} for point in points]
+    runs = [Run(point.report) for point in points]
+    labels = [*dict.fromkeys(map(str, points[0].report.inputs.groups or []))]
+    prompts = {
+        label: [(run, of_run[label][:IMAGES]) for run, of_run in zip(runs, rows, strict=True)]
+        for label in evenly_spaced(labels, PROMPTS)
+    }
+    given: dict[str, Any] = {"points": points, "prompts": prompts, "settings": settings}
+    given |= {"chosen": choose(points, keep), "verdict": verdict(points, keep)}
+    given |= {"between": between, "limits": LIMITS}
+    text = render(PAGE, [], {}, "vendi_guidance.tuning", **given)
+    with whole_file(folder / PAGE) as temporary:
+        # prompts may contain unpaired surrogates, which UTF-8 cannot encode
+        temporary.write_bytes(text.encode("utf-8", "replace"))
+    return folder / PAGE
