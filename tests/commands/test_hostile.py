@@ -27,7 +27,7 @@ LONGEST = 2000
 
 DRAWN = ("--model", "model", "--device", "cpu", "--batch-size", "2", "--steps", "1")
 JUDGED = ("--image-embedder", "pixels:4", "--prompt-embedder", "sdxl:model")
-SEARCHED = (*DRAWN, "--images-per-prompt", "2", *JUDGED, "--faithfulness", "probe:probe")
+SEARCHED = (*DRAWN, "--images-per-prompt", "2", *JUDGED, "--probe", "probe")
 METHODS = ("--method", "ours=0.5", "--method", "seed-variance=1")
 
 
@@ -88,17 +88,18 @@ COMMANDS = {
     ),
     "tune": Hostile(
         tune.main,
-        ("prompts.txt", *SEARCHED, "--trials", "2", "--images", "30", "--keep", "0.01"),
+        ("prompts.txt", *SEARCHED, "--keep", "0.01"),
         "tuned",
         (
             *SEARCHES,
             ("tuned/*", ("--output", "tuned")),
             ("tuned/**/*", ("--output", "tuned")),
+            ("attributes.json", ("--attributes", "{}")),
         ),
     ),
     "compare": Hostile(
         compare.main,
-        ("prompts.txt", *SEARCHED, *METHODS, "--probe", "probe"),
+        ("prompts.txt", *SEARCHED, *METHODS, "--faithfulness", "probe:probe"),
         "compared",
         (
             *SEARCHES,

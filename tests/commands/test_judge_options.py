@@ -1,15 +1,15 @@
-"""What `vendi-guidance tune` and `vendi-guidance compare` refuse, and leave alone."""
+"""What `vendi-guidance compare` refuses, and leaves alone."""
 
 import pytest
 
 from tests.helpers.commands import assert_refused, contents, invoke, judged_runs
-from vendi_guidance.commands import compare, tune
+from vendi_guidance.commands import compare
 
-COMMANDS = {"tune": tune.main, "compare": compare.main}
+COMMANDS = {"compare": compare.main}
 
 WRONG = [
     (["--keep", "nan"], ("--keep", "nan")),
-    (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "own-model")),
+    (["--faithfulness", "beauty"], ("--faithfulness", "'beauty'", "clip:MODEL")),
     (["--image-embedder", "eyes"], ("eyes",)),
     (["--model", "no/such/model"], ("no/such/model",)),
     (["--offload", "sequential"], ("--offload sequential moves parts", "--device is cpu")),
@@ -17,10 +17,6 @@ WRONG = [
 """Options of both, and what the sentence has to say."""
 
 WRONG_OF = {
-    "tune": [
-        (["--images", 3], ("--images 3", "too small", "take 22")),
-        (["--keep", 0], ("--keep",)),
-    ],
     "compare": [
         (["--method", "magic"], ("--method", "'magic'", "seed-variance")),
         (["--method", "ours=2"], ("ours=2", "diversity")),

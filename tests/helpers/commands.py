@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 from click.testing import CliRunner, Result
 
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import TIMINGS
 
 
@@ -29,10 +30,10 @@ def said_by(result: Result) -> str:
 
 
 def judged_runs(model: Path, prompts: Path, *more: object) -> list[str]:
-    """Arguments of `tune` or `compare` with a tiny model and judges that need no other weights."""
+    """Arguments of `compare` with a tiny model and judges that need no other weights."""
     words = [prompts, "--model", model, "--device", "cpu", "--steps", 2, *more]
     words += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{model}"]
-    return [str(word) for word in [*words, "--faithfulness", "own-model"]]
+    return [str(word) for word in [*words, "--faithfulness", f"probe:{asset('demo-probe')}"]]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

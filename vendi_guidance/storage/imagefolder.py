@@ -87,5 +87,7 @@ def read_timings(folder: Path, name: str) -> dict[str, float]:
     return {
         row["file_name"]: row[name]  # the last line of an image takes precedence
         for row in rows
-        if isinstance(row.get("file_name"), str) and isinstance(row.get(name), int | float)
+        if isinstance(row.get("file_name"), str)
+        and isinstance(row.get(name), int | float)
+        and 0 <= row[name] < 1e9  # a damaged file may say anything
     }
