@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from tests.helpers.batches_at_hand import sample_images, save_batch
 from tests.helpers.commands import assert_refused, contents, invoke, said_by
 from tests.helpers.tiny_encoders import save_open_clip
-from vendi_guidance.commands import evaluate
+from vendi_guidance.commands import evaluate, scoring_options
 from vendi_guidance.features.probe import load_probe
 
 COUNT = 16
@@ -30,7 +30,7 @@ def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path, unrendered):
         return invoke(evaluate.main, "--probe", tiny_probe_folder, *output, *words)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate, "asset", lambda name: tiny_sdxl_folder)
+        patch.setattr(scoring_options, "asset", lambda name: tiny_sdxl_folder)
         yield call
 
 
