@@ -1,4 +1,4 @@
-"""Writes the tables of docs/schedules.md: which noise levels the schedules of known models have.
+"""Writes the table of docs/schedules.md: which noise levels the schedules of known models have.
 
 `python -m scripts.docs.schedules` updates the page. The levels follow from the schedulers'
 configurations in schedules.json; no weights are needed.
@@ -33,12 +33,10 @@ MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").re
 SHOWN = 8
 """Number of levels listed for a schedule; longer ones are cut in the middle."""
 
-LEVELS = ("model", "latents", "noise to signal before each step", "wanted")
-ROUNDS = (
-    *("model", "wanted", "nearest step", "inserted", "after step", "timestep"),
-    *("evaluations", "guided"),
+COLUMNS = (
+    *("model", "noise to signal before each step"),
+    *("wanted", "nearest step", "inserted", "after step", "evaluations", "guided"),
 )
-SOURCES = ("model", "name on the Hub", "scheduler", "its configuration, and the steps, are from")
 
 
 class Schedule(NamedTuple):
@@ -140,23 +138,19 @@ def _guided(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settin
     raise ValueError(f"no step of {model['name']} is due")
 
 
-def tables() -> list[str]:
-    """The page's tables, in order."""
-    levels, rounds = [], []
+def rows() -> str:
+    """The page's table."""
+    cells = []
     for model in MODELS:
-        starts, wanted, nearest, inserted, after, timestep, *costs = schedule_of(model)
+        starts, wanted, nearest, inserted, after, _, *costs = schedule_of(model)
         name = f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
         listed = [shown(ratio) for ratio in starts]
         if len(listed) > SHOWN:
             listed[SHOWN // 2 : -SHOWN // 2] = ["..."]
-        latents = "x".join(map(str, model["latent"]))
-        levels.append([name, latents, ", ".join(listed), shown(wanted)])
         near = "-" if nearest is None else f"{shown(starts[nearest])} ({nearest + 1})"
-        insertion = shown(inserted), after + 1, f"{timestep:.4g}"
-        rounds.append([name, shown(wanted), near, *insertion, *costs])
-    by_id = {model["id"]: model for model in MODELS}.values()
-    sources = [[m["name"], f"`{m['id']}`", f"`{m['scheduler']}`", m["source"]] for m in by_id]
-    return [table(LEVELS, levels, 3), table(ROUNDS, rounds, 1), table(SOURCES, sources, 4)]
+        levels = [", ".join(listed), shown(wanted), near, shown(inserted)]
+        cells.append([name, *levels, after + 1, *costs])
+    return table(COLUMNS, cells, 2)
 
 
 def shown(ratio: float) -> str:
@@ -166,14 +160,13 @@ def shown(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio > 999 else f"{ratio:.3g}"
 
 
-def with_tables(page: str, new: Sequence[str]) -> str:
-    """The page with its tables replaced."""
-    remaining = iter(new)
-    return re.sub(r"(?:^\|.*\n)+", lambda _: next(remaining) + "\n", page, flags=re.MULTILINE)
+def with_table(page: str, new: str) -> str:
+    """The page with its table replaced."""
+    return re.sub(r"(?:^\|.*\n)+", lambda _: new + "\n", page, flags=re.MULTILINE)
 
 
 def write_page() -> None:
-    PAGE.write_text(with_tables(PAGE.read_text("utf-8"), tables()), "utf-8")
+    PAGE.write_text(with_table(PAGE.read_text("utf-8"), rows()), "utf-8")
 
 
 if __name__ == "__main__":

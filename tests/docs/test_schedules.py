@@ -3,7 +3,7 @@
 import diffusers
 import pytest
 
-from scripts.docs.schedules import MODELS, PAGE, schedule_of, tables, with_tables
+from scripts.docs.schedules import MODELS, PAGE, rows, schedule_of, with_table
 from tests.adapter.test_denoiser import call, watching
 from tests.helpers.tiny_pipelines import CASES
 
@@ -29,8 +29,8 @@ def model_of(name, steps):
 
 def test_the_page_holds_what_the_command_writes():
     page = PAGE.read_text("utf-8")
-    assert with_tables(page, tables()) == page
-    assert with_tables("a\n| old |\n| --- |\nb\n", ["| new |"]) == "a\n| new |\nb\n"
+    assert with_table(page, rows()) == page
+    assert with_table("a\n| old |\n| --- |\nb\n", "| new |") == "a\n| new |\nb\n"
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda it: f"{it['name']}, {it['steps']}")
