@@ -79,22 +79,21 @@ def test_guidance_changes_images_and_remembers_them_with_their_prompts(name, cfg
     assert len(window) == 4
 
 
+@pytest.mark.parametrize("name", PIXART)  # the others are in the tests of any pipeline
 @pytest.mark.parametrize("cfg", [False, True])
 def test_images_of_a_prompt_stand_next_to_one_another(name, cfg):
-    text = name != "SDXL"  # its text is read in the tests of the command line
-    parts = {"tokenizer": Letters(), "text_encoder": LettersEncoder()} if name in PIXART else {}
-    more = {"clean_caption": False, "negative_prompt": ""} if name in PIXART else {}
-    pipe = make(name, **parts)
-    generate(pipe, name, text=text, **more)
+    pipe = make(name, tokenizer=Letters(), text_encoder=LettersEncoder())
+    more = {"text": True, "clean_caption": False, "negative_prompt": ""}
+    generate(pipe, name, **more)
     single = pipe.guidance.window.prompts.clone()
     assert not torch.allclose(*single, atol=1e-3)
     pipe.guidance.window.clear()
-    generate(pipe, name, cfg and name in PIXART, images=2, text=text, **more)
+    generate(pipe, name, cfg, images=2, **more)
     expected = single.repeat_interleave(2, dim=0)
     assert torch.allclose(pipe.guidance.window.prompts, expected, atol=1e-5)
 
 
-def test_fresh_noise_is_that_of_the_generator_of_the_call(name):
+def test_the_same_seed_gives_the_same_image_and_another_seed_another(name):
     pipe = make(name)
     options = {"diversity_memory": "call", "diversity_rounds": 2, "num_inference_steps": 6}
     first = generate(pipe, name, **options)
