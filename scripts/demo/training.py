@@ -199,7 +199,7 @@ def restore(
             _, index, moment = key.split(".")
             state["state"].setdefault(int(index), {})[moment] = value
     optimizer.load_state_dict(state)
-    return header["step"], header.get("seconds", 0.0)  # older checkpoints lack it
+    return header["step"], header["seconds"]
 
 
 def train_vae(images: Tensor, widths: tuple[int, ...], training: Training) -> AutoencoderKL:
