@@ -4,7 +4,10 @@
   python -m scripts.docs.picture
 """
 
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
+from textwrap import fill, shorten
 
 import click
 import numpy as np
@@ -28,21 +31,40 @@ TITLES = ("without guidance", "with guidance")
 @click.option("--output", type=click.Path(path_type=Path), default="docs/figures/demo.webp")
 def main(runs: Path, output: Path) -> None:
     strips = [
-        (prompt, [strip(runs / f"{kind}-{suffix}", prompt) for suffix in ("without", "with")])
+        [strip(runs / f"{kind}-{suffix}", prompt) for suffix in ("without", "with")]
         for kind, prompts in SHOWN.items()
         for prompt in prompts
     ]
-    heights = [both[0].shape[0] / both[0].shape[1] for _, both in strips]
-    figure = Figure(figsize=(11, 5.6 * sum(heights)), dpi=110, layout="constrained")
-    grid = figure.subplots(len(strips), 2, squeeze=False, height_ratios=heights)
-    for line, (prompt, both) in zip(grid, strips, strict=True):
-        for axes, images in zip(line, both, strict=True):
-            axes.imshow(images, interpolation="lanczos")
-            axes.set_axis_off()
-        line[0].set_title(prompt, loc="left", fontsize=11)
-    for axes, title in zip(grid[0], TITLES, strict=True):
-        axes.set_title(title, loc="right", fontsize=11, color="grey")
-    with whole_file(output) as temporary:
+    save_grid(output, strips, TITLES, sum(SHOWN.values(), ()), 11)
+
+
+def save_grid(
+    path: Path,
+    strips: Sequence[Sequence[np.ndarray]],
+    columns: Sequence[str],
+    rows: Sequence[str],
+    width: float,
+) -> None:
+    """Save lines of images of one width, with titles over columns and beside rows.
+
+    Args:
+        strips: (height, width, 3) uint8 of each row and column.
+        width: of the figure, in inches.
+    """
+    heights = [line[0].shape[0] / line[0].shape[1] for line in strips]
+    each = (width - 1.5) / len(columns)
+    size = (width, each * sum(heights) * 1.05 + 0.4)
+    figure = Figure(figsize=size, dpi=110, layout="constrained")
+    grid = figure.subplots(len(rows), len(columns), squeeze=False, height_ratios=heights)
+    for axes, images in zip(grid.flat, chain.from_iterable(strips), strict=True):
+        axes.imshow(images, interpolation="lanczos")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    for axes, title in zip(grid[0], columns, strict=True):
+        axes.set_title(shorten(title, 60), fontsize=11)
+    for axes, title in zip(grid[:, 0], rows, strict=True):
+        axes.set_ylabel(fill(title, 16), rotation=0, ha="right", va="center", fontsize=11)
+    with whole_file(path) as temporary:
         figure.savefig(temporary, format="webp", pil_kwargs={"quality": 70, "method": 6})
 
 

@@ -52,7 +52,7 @@ def test_help_fits_a_screen_and_help_all_has_every_option(name, width):
             assert option.help.split()[0] in everything and f"  {option.opts[0]}" in everything
 
 
-@pytest.mark.parametrize("name", ["app", "compare", "generate", "tune"])
+@pytest.mark.parametrize("name", ["app", "generate", "tune"])
 def test_help_says_which_model_is_the_default(name):
     said = " ".join(invoke(name, "--help-all").split())
     assert "[default: (the demo model, a small SDXL that generates emoji)]" in said
@@ -71,7 +71,6 @@ def test_help_says_which_model_is_the_default(name):
             "evaluate {folder} {output} --image-embedder pixels --prompt-embedder cilp",
             "(did you mean 'clip'?)",
         ),
-        ("compare x {output} --method curs", "(did you mean 'ours'?)"),
     ],
 )
 def test_the_nearest_known_name_is_suggested(words, suggestion, tmp_path):
@@ -83,11 +82,11 @@ def test_the_nearest_known_name_is_suggested(words, suggestion, tmp_path):
     assert suggestion in result.output
 
 
-@pytest.mark.parametrize("name", ["app", "compare", "evaluate", "generate", "tune"])
+@pytest.mark.parametrize("name", ["app", "evaluate", "generate", "tune"])
 def test_commands_compute_on_a_gpu_if_there_is_one(name, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     # import them as on such a machine, for this test alone
-    for part in ("run_options", "judge_options", name):
+    for part in ("run_options", name):
         module = f"vendi_guidance.commands.{part}"
         monkeypatch.setattr(commands, part, import_module(module))
         monkeypatch.delitem(sys.modules, module)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from tests.helpers.commands import contents
 from tests.helpers.hostile import PATHS, PROMPTS, spoil, values_of, write_inputs
-from vendi_guidance.commands import compare, evaluate, generate, tune
+from vendi_guidance.commands import evaluate, generate, tune
 from vendi_guidance.evaluation.batches import as_batch
 
 WRITTEN = ("--output", "--window-out", "--cache")
@@ -28,7 +28,6 @@ LONGEST = 2000
 DRAWN = ("--model", "model", "--device", "cpu", "--batch-size", "2", "--steps", "1")
 JUDGED = ("--image-embedder", "pixels:4", "--prompt-embedder", "sdxl:model")
 SEARCHED = (*DRAWN, "--images-per-prompt", "2", *JUDGED, "--probe", "probe")
-METHODS = ("--method", "ours=0.5", "--method", "seed-variance=1")
 
 
 @dataclass(frozen=True)
@@ -94,17 +93,6 @@ COMMANDS = {
             *SEARCHES,
             ("tuned/*", ("--output", "tuned")),
             ("tuned/**/*", ("--output", "tuned")),
-            ("attributes.json", ("--attributes", "{}")),
-        ),
-    ),
-    "compare": Hostile(
-        compare.main,
-        ("prompts.txt", *SEARCHED, *METHODS, "--faithfulness", "probe:probe"),
-        "compared",
-        (
-            *SEARCHES,
-            ("compared/*", ("--output", "compared")),
-            ("compared/**/*", ("--output", "compared")),
             ("attributes.json", ("--attributes", "{}")),
         ),
     ),
@@ -177,7 +165,7 @@ def damaged_files(draw: st.DrawFn, hostile: Hostile) -> list[str]:
     [
         *((command_lines, name, 10) for name in COMMANDS),
         *((damaged_files, name, 14) for name in ("generate", "evaluate")),
-        *((damaged_files, name, 6) for name in ("tune", "compare")),
+        (damaged_files, "tune", 6),
     ],
 )
 def test_whatever_it_is_given_a_command_ends_well(kept, tmp_path, cases, name, examples):

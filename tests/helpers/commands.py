@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 from click.testing import CliRunner, Result
 
-from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import TIMINGS
 
 
@@ -27,13 +26,6 @@ def said_by(result: Result) -> str:
     """The output of a command; fails the test if the command failed."""
     assert result.exit_code == 0, result.output
     return result.output
-
-
-def judged_runs(model: Path, prompts: Path, *more: object) -> list[str]:
-    """Arguments of `compare` with a tiny model and judges that need no other weights."""
-    words = [prompts, "--model", model, "--device", "cpu", "--steps", 2, *more]
-    words += ["--image-embedder", "pixels:4", "--prompt-embedder", f"sdxl:{model}"]
-    return [str(word) for word in [*words, "--faithfulness", f"probe:{asset('demo-probe')}"]]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -98,13 +98,11 @@ def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
     few = ("--images-per-prompt", 2, "--steps", 1, "--device", "cpu")
     tiny = ("--model", tiny_sdxl_folder, *few)
     texts = ("--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
-    judges = ("--image-embedder", "pixels:4", "--faithfulness", f"probe:{tiny_probe_folder}")
-    judge, methods = ("--probe", tiny_probe_folder), ("--method", "ours=0.5,1")
+    judge = ("--probe", tiny_probe_folder)
     calls = [
         ("generate", "cat", *tiny, "--output", "a"),
         ("evaluate", "a", "--image-embedder", "pixels:8", *texts, "--output", "report"),
         ("tune", "prompts.txt", *tiny, *texts, *judge, "--output", "tuned"),
-        ("compare", "prompts.txt", *tiny, *texts, *judges, *methods, "--output", "compared"),
         ("generate", "waving hand", *few, "--output", "demo"),
         ("evaluate", "demo", "--output", "looks"),
     ]
@@ -116,12 +114,11 @@ def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
     rows = (tmp_path / "a" / "metadata.jsonl").read_text().splitlines()
     assert [json.loads(row)["prompt"] for row in rows] == ["cat"] * 2
     assert len(list((tmp_path / "a").glob("*.png"))) == 2
-    for written in ("report/report.html", "tuned/tune.html", "compared/comparison.html"):
+    for written in ("report/report.html", "tuned/tune.html"):
         assert f"wrote {written}" in said
     page = (tmp_path / "report" / "report.html").read_text()
     assert "<html" in page and "cat" in page
     assert "a fox" in (tmp_path / "tuned" / "tune.html").read_text()
-    assert "Vendi guidance (diversity 1)" in (tmp_path / "compared" / "comparison.html").read_text()
     assert "looks per prompt" in (tmp_path / "looks" / "report.html").read_text()
 
 

@@ -16,7 +16,6 @@ COMMANDS = {
     "evaluate": "Score one folder of images, or compare two, and write a report.",
     "app": "Generate in the browser, with and without guidance side by side.",
     "tune": "Generate the same prompts along the dial, and show them on a page.",
-    "compare": "Compare diversity methods on your model and prompts.",
 }
 
 

@@ -1,0 +1,117 @@
+"""Compare methods on the demo models: the tables of docs/comparison.md and docs/transfer.md.
+
+Each model generates two kinds of prompts, with the same seeds for every method. For those that
+leave the look open, looks are counted; for those that name part of it, the images that show
+everything named. Scores are means over seeds; intervals are over prompts.
+
+\b
+  python -m scripts.comparison --model demo-sdxl --seed 0 --seed 1000 --seed 2000
+  python -m scripts.comparison --method default --steps 4 --steps 16 --output out/steps
+  python -m scripts.comparison --model demo-sdxl --method level --output out/level
+
+Writes comparison.md, curves.png and, for each model, an image grid. Every model, method, value and
+seed is a run of its own. The same command resumes a stopped comparison, and one with more methods
+or seeds generates only what is missing.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+from scripts.benchmarks.measuring import device_option, save_text, several
+from scripts.comparison.methods import METHODS, Entry, entries_of
+from scripts.comparison.models import IMAGES, MODELS, NAMED, OPEN, even_looks
+from scripts.comparison.pages import Result, Row, at_equal_details, save_curves, save_grid, table_of
+from scripts.comparison.scores import scores
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.signals import Stop
+from vendi_guidance.runs.sweep import Sweep
+from vendi_guidance.storage.assets import asset
+from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
+
+COUNT = click.IntRange(1)
+ALL = 10**6
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@several("--model", "models", click.Choice(list(MODELS)), MODELS, "Model to compare on.")
+@several("--method", "methods", click.Choice(list(METHODS)), (), "Method.  [default: the usual]")
+@several("--seed", "seeds", click.IntRange(0), (0,), "Seed of a run's first image.")
+@several("--steps", "steps", COUNT, (), "Number of steps.  [default: the model's]")
+@several("--batch-size", "batch_sizes", COUNT, (16,), "Images per batch.")
+@click.option("--open", OPEN, type=COUNT, default=ALL, help="Use only this many open prompts.")
+@click.option("--named", NAMED, type=COUNT, default=ALL, help="Use only this many named prompts.")
+@device_option
+@click.option("--output", type=click.Path(path_type=Path), default="out/comparison")
+def main(
+    models: Sequence[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    steps: Sequence[int],
+    batch_sizes: Sequence[int],
+    device: Any,
+    output: Path,
+    **counts: int,
+) -> None:
+    results = []
+    for model in models:
+        demo, prompts = MODELS[model], dict[str, Path]()
+        (output / model).mkdir(parents=True, exist_ok=True)
+        for kind, file in {OPEN: demo.prompts, NAMED: demo.named}.items():
+            spread = open_prompts(str(asset(file))).spread(counts[kind])
+            prompts[kind] = save_prompts(output / model / f"{kind}.jsonl", spread)
+        entries = list(product(seeds, entries_of(model, methods)))
+        options = RunOptions(
+            model=str(asset(demo.base or model)),
+            lora=str(asset(model)) if demo.base else None,
+            guidance_scale=demo.guidance_scale,
+            device=str(device),
+            output=output / model,
+        )
+        with Stop() as stop:
+            runs = Sweep(options, stop)
+            for called in product(steps or [demo.steps], batch_sizes):
+                results.append(compare(model, runs, prompts, entries, *called))
+        save_grid(output / f"{model}.webp", results[-1])
+    save_curves(output / "curves.png", results)
+    text = f"{table_of(results)}\n\n{at_equal_details(results)}"
+    click.echo(text)
+    save_text(output / "comparison.md", text)
+
+
+def compare(
+    model: str,
+    runs: Sweep,
+    prompts: dict[str, Path],
+    entries: Sequence[tuple[int, Entry]],
+    steps: int,
+    batch_size: int,
+) -> Result:
+    """Generate the runs of all seeds and entries, or what is missing of them, and score them."""
+    title = f"{model}, {steps} steps, batches of {batch_size}"
+    found: dict[Entry, dict[str, list[Path]]] = {}
+    for (seed, entry), kind in tqdm([*product(entries, prompts)], title, unit="run"):
+        folder = runs.generate(
+            f"{steps}-steps-by-{batch_size}/{seed}/{kind}/{entry.name}",
+            entry.diversity,
+            sampler=entry.sampler(),
+            prompts=str(prompts[kind]),
+            images_per_prompt=IMAGES[kind],
+            batch_size=batch_size,
+            seed=seed,
+            steps=steps,
+        )
+        found.setdefault(entry, {}).setdefault(kind, []).append(folder)
+    labeler = ProbeLabeler(load_probe(asset(MODELS[model].probe)))
+    rows = [Row(entry, scores(own, labeler), own) for entry, own in found.items()]
+    return Result(title, even_looks(model), rows)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m scripts.comparison")

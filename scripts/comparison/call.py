@@ -1,0 +1,126 @@
+"""A pipeline call, and the evaluations of its network that a method may change.
+
+A pipeline evaluates its UNet or transformer on rows for the prompts. Under classifier-free guidance
+(CFG), the same batch has unconditional rows too, usually before those of the prompts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import torch
+from PIL.Image import Image
+from torch import Tensor, nn
+
+from vendi_guidance.adapter.cfg import Evaluation
+from vendi_guidance.adapter.denoiser import NETWORKS
+from vendi_guidance.adapter.families import family_of
+from vendi_guidance.adapter.tokens import with_tokens
+from vendi_guidance.patching import Patch
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a pipeline, which generates one image for each prompt.
+
+    Attributes:
+        pipe: a pipeline with exactly one denoising network.
+        prompts, seeds: of each image; the seed determines its initial noise.
+        arguments: of the call, the prompts among them.
+    """
+
+    pipe: Any
+    prompts: list[str]
+    seeds: list[int]
+    arguments: dict[str, Any]
+
+    def images(self, **changes: Any) -> list[Image]:
+        """Call the pipeline, with some arguments changed."""
+        generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
+        given = self.arguments | {"generator": generators} | changes
+        images: list[Image] = self.pipe(**given).images
+        return images
+
+    def images_by(self, evaluate: Callable[["Step"], Any]) -> list[Image]:
+        """Call the pipeline with `evaluate` in place of its network.
+
+        Raises:
+            ValueError: the pipeline does not have one network, which it evaluates once per step.
+        """
+        found = (getattr(self.pipe, name, None) for name in NETWORKS)
+        [network] = (one for one in found if isinstance(one, nn.Module))
+        numbers = count()
+
+        def replaced(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            evaluation = Evaluation(network, forward, args, kwargs)
+            number, steps = next(numbers), len(self.pipe.scheduler.timesteps)
+            if number >= steps:
+                raise ValueError("the pipeline evaluates its network more than once per step")
+            return evaluate(Step(evaluation, number, number / steps, self._rows(evaluation.rows)))
+
+        patch = Patch(network, "forward", lambda forward: partial(replaced, forward))
+        patch.apply()
+        try:
+            return self.images()
+        finally:
+            patch.remove()
+
+    def _rows(self, rows: int) -> range:
+        """Those of the prompts in a batch."""
+        count = len(self.prompts)
+        if rows not in (count, 2 * count):
+            raise ValueError(f"the network gets {rows} rows for {count} prompts")
+        first = 0 if family_of(self.pipe).prompts_first else rows - count
+        return range(first, first + count)
+
+
+class Step(NamedTuple):
+    """The evaluation of the network at a step of a call.
+
+    Attributes:
+        evaluation: the network and its arguments.
+        number: index of the step, from 0.
+        done: the fraction of the steps that is completed.
+        rows: those of the prompts.
+    """
+
+    evaluation: Evaluation
+    number: int
+    done: float
+    rows: range
+
+    def output(self) -> Any:
+        """The network's output."""
+        return self.evaluation.forward(*self.evaluation.args, **self.evaluation.kwargs)
+
+    def of_prompts(self) -> Evaluation:
+        """The evaluation of the rows of the prompts alone."""
+        return self.evaluation.of_rows(slice(self.rows.start, self.rows.stop))
+
+    def output_for(self, change: Callable[[Tensor, int], Tensor]) -> Any:
+        """The output with changed prompt embeddings.
+
+        Args:
+            change: maps embeddings and the index of their sample to new embeddings: first tokens,
+                (1 or more rows, tokens, ..., width), then the pooled embedding, (1, width), if any.
+
+        Raises:
+            ValueError: the network gets no token embeddings under a known name.
+        """
+        module, forward, args, kwargs, _ = self.evaluation
+        args, kwargs = with_tokens(
+            *(module, args, kwargs, self.rows, self.evaluation.rows),
+            lambda tokens, sample, _: change(tokens, sample),
+        )
+        added = dict(kwargs.get("added_cond_kwargs") or {})
+        for arguments, name in ((added, "text_embeds"), (kwargs, "pooled_projections")):
+            pooled = arguments.get(name)
+            if pooled is not None:
+                arguments[name] = pooled.clone()
+                for sample, row in enumerate(self.rows):
+                    arguments[name][row] = change(pooled[row : row + 1], sample)[0]
+        if added:
+            kwargs["added_cond_kwargs"] = added
+        return forward(*args, **kwargs)

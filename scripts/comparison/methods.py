@@ -1,0 +1,106 @@
+"""The methods that are compared, each at several values of its strength.
+
+A further method is a function of a `Call` and a value, and an entry in `METHODS`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from PIL.Image import Image
+
+from scripts.comparison.call import Call
+from scripts.comparison.models import MODELS
+from scripts.comparison.prompt_noise import cads, seed_variance
+from scripts.comparison.sampling import limited_interval, particle_guidance, undistilled_first
+from scripts.comparison.selection import select
+from vendi_guidance.runs.runner import Generated, Sampler
+from vendi_guidance.runs.sweep import rows_counted
+
+DIAL = "diversity"
+UNGUIDED, OURS = "unguided", "ours"
+
+
+def alone(call: Call, strength: float) -> list[Image]:
+    """Guidance of a model distilled to few steps without its undistilled network."""
+    call.pipe.guidance.undistilled = None
+    return call.images()
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method at several values.
+
+    Attributes:
+        values: compared values of the method's strength, ascending.
+        images: generates a batch with the method at a value; by default the pipeline's own call.
+        setting: the setting of `VendiGuidance` that takes the value; without one, guidance is off.
+        needs: what only some models have, "cfg" or "lora"; empty if the method works with all.
+        is_usual: whether it is compared unless methods are named.
+    """
+
+    values: tuple[float, ...]
+    images: Callable[[Call, float], list[Image]] = lambda call, value: call.images()
+    setting: str = ""
+    needs: str = ""
+    is_usual: bool = True
+
+
+METHODS = {
+    UNGUIDED: Method((0.0,), setting=DIAL),
+    OURS: Method((0.25, 0.5, 0.75, 1.0), setting=DIAL),
+    "limited-interval": Method((0.3, 0.6), limited_interval, needs="cfg"),
+    "seed-variance": Method((8.0, 16.0), seed_variance),
+    "cads": Method((0.25, 0.5, 1.0), cads),
+    "particle-guidance": Method((5.0, 20.0), particle_guidance),
+    "select": Method((2.0, 4.0), select),
+    # the best scale found on tuning prompts
+    "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),
+    "select-previews": Method((4.0,), partial(select, preview_steps=4), needs="cfg"),
+    "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
+    # as the node adds it
+    "token-variance": Method((8.0, 16.0), partial(seed_variance, pooled=False), is_usual=False),
+    "ours-alone": Method((0.25, 0.5, 1.0), alone, DIAL, needs="lora", is_usual=False),
+    "default": Method((0.5,), setting=DIAL, is_usual=False),
+    "level": Method((0.1, 0.15, 0.2, 0.3, 0.4), setting="level", is_usual=False),
+}
+"""By name. Every comparison has the unguided run."""
+
+
+class Entry(NamedTuple):
+    """A method at a value."""
+
+    method: str
+    value: float
+
+    @property
+    def name(self) -> str:
+        return self.method if self.method == UNGUIDED else f"{self.method}-{self.value:g}"
+
+    @property
+    def diversity(self) -> dict[str, Any]:
+        """Settings of `VendiGuidance`."""
+        return {setting: self.value} if (setting := METHODS[self.method].setting) else {DIAL: 0.0}
+
+    def sampler(self) -> Sampler:
+        """How a run generates the images of this entry, and counts its evaluations."""
+
+        def generate(pipe: Any, arguments: dict[str, Any]) -> Generated:
+            seeds = [generator.initial_seed() for generator in arguments["generator"]]
+            call = Call(pipe, arguments["prompt"], seeds, arguments)
+            with rows_counted(pipe, pipe.guidance.undistilled) as rows:
+                images = METHODS[self.method].images(call, self.value)
+            return Generated(images, sum(rows))
+
+        return Sampler(generate, {"method": self.method, "method_value": self.value})
+
+
+def entries_of(model: str, names: Sequence[str]) -> list[Entry]:
+    """The unguided entry, and those of the named methods, or of the usual ones, that work with a
+    demo model."""
+    demo = MODELS[model]
+    has = {"": True, "cfg": demo.guidance_scale > 1, "lora": bool(demo.base)}
+    usual = [name for name, method in METHODS.items() if method.is_usual]
+    found = [UNGUIDED, *(name for name in names or usual if has[METHODS[name].needs])]
+    return [Entry(name, value) for name in dict.fromkeys(found) for value in METHODS[name].values]

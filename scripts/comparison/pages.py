@@ -1,0 +1,143 @@
+"""The tables and figures of a comparison."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from scripts.benchmarks.measuring import table
+from scripts.comparison.methods import METHODS, OURS, UNGUIDED, Entry
+from scripts.comparison.scores import COLUMNS, Score
+from scripts.docs import picture
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.storage.files import whole_file
+
+LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)
+"""Shares of named details kept at which the methods' looks are compared."""
+SHOWN = ("unguided", "ours-0.5", "ours-1")
+SHOWN_PROMPTS = 2  # of each kind
+# Distinguishable with color vision deficiencies, on white and on black; markers differ as well.
+COLOURS = ("#d0670f", "#2f81c7", "#2c9a6b", "#b25fc0", "#9a8412", "#c2527d", "#5f8f9b", "#8c6d4f")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
+STYLES: dict[str, dict[str, Any]] = {
+    method: {"color": colour, "marker": marker, "markevery": slice(1, None)}
+    for method, colour, marker in zip(
+        METHODS, COLOURS[-1:] + 2 * COLOURS, 2 * MARKERS, strict=False
+    )
+}
+
+
+class Row(NamedTuple):
+    """The scores of an entry, averaged over seeds, and its runs by the kind of prompts."""
+
+    entry: Entry
+    scores: dict[str, Score]
+    runs: Mapping[str, Sequence[Path]]
+
+    @property
+    def point(self) -> tuple[float, float]:
+        """The share of named details kept, and the looks."""
+        return self.scores["named kept"].value, self.scores["looks"].value
+
+
+class Result(NamedTuple):
+    """The comparison of methods on a model.
+
+    Attributes:
+        even: expected looks if each image showed a look drawn uniformly at random.
+        rows: of all entries, the unguided one first.
+    """
+
+    title: str
+    even: float
+    rows: list[Row]
+
+    @property
+    def curves(self) -> dict[str, list[tuple[float, float]]]:
+        """Each method's points, after that of the unguided run."""
+        plain, *rows = self.rows
+        points = {row.entry.method: [plain.point] for row in rows}
+        for row in rows:
+            points[row.entry.method].append(row.point)
+        return points
+
+    def gain(self, looks: float) -> float:
+        """Share of the possible gain: (looks - unguided) / (even - unguided)."""
+        _, plain = self.rows[0].point
+        return (looks - plain) / (self.even - plain)
+
+
+def table_of(results: Sequence[Result]) -> str:
+    """A table with a row for each model, method and value."""
+    cells = []
+    for result in results:
+        for i, (entry, scores, _) in enumerate(result.rows):
+            value = "" if entry.method == UNGUIDED else f"{entry.value:g}"
+            own = [format(scores[title], column.spec) for title, column in COLUMNS.items()]
+            gain = f"{result.gain(scores['looks'].value):.2f}"
+            cells.append(["" if i else result.title, entry.method, value, *own, gain])
+    return table(["model", "method", "value", *COLUMNS, "share of the gain"], cells, 3)
+
+
+def at_equal_details(results: Sequence[Result]) -> str:
+    """A table of the most looks that each method reaches while it keeps a share of named details.
+
+    Curves of looks over that share begin at the unguided run and are interpolated linearly.
+    """
+    cells = [
+        [result.title, method, *(_most_looks(curve, level) for level in LEVELS)]
+        for result in results
+        for method, curve in result.curves.items()
+    ]
+    return table(["looks at named kept", "", *(f"{level:.2f}" for level in LEVELS)], cells, 2)
+
+
+def _most_looks(curve: Sequence[tuple[float, float]], level: float) -> str:
+    """The most looks with at least this share kept, or - if the curve never reaches it."""
+    reached = [looks for kept, looks in curve if kept >= level]
+    for (kept, looks), (next_kept, next_looks) in pairwise(curve):
+        if (kept - level) * (next_kept - level) < 0:
+            share = (level - kept) / (next_kept - kept)
+            reached.append(looks + share * (next_looks - looks))
+    return f"{max(reached):.2f}" if reached else "-"
+
+
+def save_curves(path: Path, results: Sequence[Result]) -> None:
+    """Plot the share of the possible gain against the share of named details kept: a panel for each
+    model, a line for each method."""
+    figure = Figure(figsize=(3.4 * len(results) + 1.8, 4), dpi=120, layout="constrained")
+    panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
+    legend: dict[str, Any] = {}
+    for axes, result in zip(panels, results, strict=True):
+        for method, curve in result.curves.items():
+            kept, gains = zip(*((kept, result.gain(looks)) for kept, looks in curve), strict=True)
+            size = 10 if method == OURS else 6
+            [line] = axes.plot(kept, gains, **STYLES[method], markersize=size)
+            legend.setdefault(method, line)
+        least = min(row.point[0] for row in result.rows)
+        axes.set(title=result.title, xlabel="named kept", xlim=(1.01, least - 0.02))
+        axes.axhline(1, color="grey", lw=0.8, ls=":")
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("share of the possible gain in looks")
+    beside: dict[str, Any] = {"loc": "outside right center", "frameon": False, "fontsize": 9}
+    figure.legend(legend.values(), legend.keys(), **beside)
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def save_grid(path: Path, result: Result) -> None:
+    """Save images of some prompts: unguided, ours at the default, ours at 1."""
+    rows = [row for row in result.rows if row.entry.name in SHOWN]
+    shown = [
+        (kind, prompt)
+        for kind, [run, *_] in rows[0].runs.items()
+        for prompt in [*dict.fromkeys(as_batch(run).prompts or [])][:SHOWN_PROMPTS]
+    ]
+    strips = [
+        [picture.strip(row.runs[kind][0], prompt, picture.ROW) for kind, prompt in shown]
+        for row in rows
+    ]
+    titles = [row.entry.name.replace("-", " ") for row in rows]
+    picture.save_grid(path, strips, [prompt for _, prompt in shown], titles, width=15)

@@ -1,0 +1,111 @@
+"""The columns of the comparison: scores of runs, with intervals over prompts.
+
+A further column is a function of the images of a run, and an entry in `COLUMNS`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import bootstrap
+
+from scripts.comparison.models import NAMED, OPEN
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.inputs import looks_by_group
+from vendi_guidance.features.base import Labels
+from vendi_guidance.features.probe import ProbeLabeler
+from vendi_guidance.storage.imagefolder import read_timings
+
+
+class Score(NamedTuple):
+    """A score, and the ends of its 95% confidence interval; None without one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __format__(self, spec: str) -> str:
+        ends = "" if self.low is None else f" ({self.low:{spec}} to {self.high:{spec}})"
+        return f"{self.value:{spec}}{ends}"
+
+
+class Judged(NamedTuple):
+    """The images of a run, in order: their prompts, and what the probe sees in them."""
+
+    folder: Path
+    prompts: Sequence[str]
+    labels: Labels
+
+
+Values = Mapping[str, float]
+"""Value of each prompt. A score of a whole run has one value, under any name."""
+
+
+class Column(NamedTuple):
+    """A column of the table: the kind of prompts, the score of a run, and its format."""
+
+    kind: str
+    values: Callable[[Judged], Values]
+    spec: str
+    has_interval: bool = False
+
+
+def looks(run: Judged) -> Values:
+    """The distinct correct looks of each prompt's images."""
+    return {str(one): count for one, count in looks_by_group(run.prompts, run.labels).items()}
+
+
+def kept(run: Judged) -> Values:
+    """The share of each prompt's images that show everything it names."""
+    pairs = zip(run.labels.asked, run.labels.shown, strict=True)
+    return _means(zip(run.prompts, (asked == shown for asked, shown in pairs), strict=True))
+
+
+def evaluations(run: Judged) -> Values:
+    """Rows that passed through the network for each image that is kept."""
+    return _means(zip(run.prompts, read_timings(run.folder, "evaluations").values(), strict=True))
+
+
+COLUMNS = {
+    "looks": Column(OPEN, looks, ".2f", has_interval=True),
+    "named kept": Column(NAMED, kept, ".3f", has_interval=True),
+    "fidelity": Column(OPEN, kept, ".3f"),
+    "evaluations": Column(OPEN, evaluations, ".1f"),
+}
+"""By title."""
+
+
+def scores(runs: Mapping[str, Sequence[Path]], labeler: ProbeLabeler) -> dict[str, Score]:
+    """Scores by title, averaged over the seeds, with bootstrap intervals over prompts.
+
+    Args:
+        runs: kind of prompts -> the runs' folders, one for each seed.
+    """
+    judged = {kind: [_judge(folder, labeler) for folder in own] for kind, own in runs.items()}
+    found = {}
+    for title, column in COLUMNS.items():
+        pairs = (pair for run in judged[column.kind] for pair in column.values(run).items())
+        values = list(_means(pairs).values())
+        found[title] = Score(fmean(values))
+        if column.has_interval and len(set(values)) > 1:
+            rng = np.random.default_rng(0)
+            resampled = bootstrap([values], np.mean, method="percentile", rng=rng)
+            found[title] = Score(fmean(values), *map(float, resampled.confidence_interval))
+    return found
+
+
+def _judge(folder: Path, labeler: ProbeLabeler) -> Judged:
+    batch = as_batch(folder)
+    prompts = batch.prompts or []
+    return Judged(folder, prompts, labeler(batch.images, prompts))
+
+
+def _means(pairs: Iterable[tuple[str, float]]) -> Values:
+    """The mean of each prompt's values."""
+    by_prompt: dict[str, list[float]] = defaultdict(list)
+    for prompt, value in pairs:
+        by_prompt[prompt].append(value)
+    return {prompt: fmean(own) for prompt, own in by_prompt.items()}

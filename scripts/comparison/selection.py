@@ -1,0 +1,70 @@
+"""Selection: generate a larger pool of images and keep the most diverse ones, as users do by hand.
+
+The subset greedily maximizes the determinant of a Gaussian kernel between thumbnails, whose
+bandwidth is their median distance (Chen et al., NeurIPS 2018).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from PIL.Image import Image
+
+from scripts.comparison.call import Call
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.kernels.subsets import greedy_subset
+from vendi_guidance.scores.bandwidth import median_distance
+
+THUMBNAIL = 16  # pixels a side
+POOL_SEED_STEP = 10_000_000
+"""Difference between the seeds of a sample's consecutive candidates."""
+
+
+def select(
+    call: Call, pool: float, preview_steps: int | None = None, guidance_scale: float | None = None
+) -> list[Image]:
+    """Generate `pool` candidates for each image of a batch and keep each prompt's most diverse.
+
+    The first candidate for an image has the sample's own seed.
+
+    Args:
+        preview_steps: generate the candidates with this number of steps, then the selected ones
+            again from the same noise with all steps. None generates candidates with all steps.
+        guidance_scale: CFG scale; candidates differ more if it is low. None uses the call's.
+    """
+    changes = {} if guidance_scale is None else {"guidance_scale": guidance_scale}
+    previews = {} if preview_steps is None else {"num_inference_steps": preview_steps}
+    seeds: list[int] = []
+    images: list[Image] = []
+    for k in range(int(pool)):
+        candidates = replace(call, seeds=[seed + k * POOL_SEED_STEP for seed in call.seeds])
+        seeds += candidates.seeds
+        images += candidates.images(**changes, **previews)
+    rows = most_diverse(images, call.prompts)
+    if preview_steps is None:
+        return [images[row] for row in rows]
+    return replace(call, seeds=[seeds[row] for row in rows]).images(**changes)
+
+
+def most_diverse(images: Sequence[Image], prompts: Sequence[str]) -> list[int]:
+    """Select a diverse subset of a pool, separately for each distinct prompt.
+
+    Args:
+        images: the pool of p x n images; image i belongs to prompt i mod n.
+        prompts: n prompts, one for each image to keep.
+
+    Returns:
+        n indices of `images`, in the order of `prompts`.
+    """
+    small = [image.convert("RGB").resize((THUMBNAIL, THUMBNAIL)) for image in images]
+    features = torch.from_numpy(np.stack([np.asarray(image) for image in small])).double() / 255
+    selected = {}
+    for prompt in dict.fromkeys(prompts):
+        rows = [row for row in range(len(images)) if prompts[row % len(prompts)] == prompt]
+        x = features[rows].flatten(1)
+        differ = bool((x != x[0]).any())
+        kernel = Gaussian(median_distance(x)).gram(x) if differ else x.new_ones(len(x), len(x))
+        subset = greedy_subset(kernel, torch.arange(len(rows)), prompts.count(prompt))
+        selected[prompt] = iter([rows[place] for place in subset])
+    return [next(selected[prompt]) for prompt in prompts]

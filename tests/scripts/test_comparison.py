@@ -1,0 +1,90 @@
+"""The comparison: a small one, killed and resumed, and pages of numbers made by hand."""
+
+import pytest
+from PIL import Image
+
+from scripts.comparison import __main__ as comparison
+from scripts.comparison.methods import METHODS, Entry, entries_of
+from scripts.comparison.models import MODELS, even_looks
+from scripts.comparison.pages import Result, Row, at_equal_details, save_curves, table_of
+from scripts.comparison.scores import COLUMNS, Score
+from tests.helpers.commands import Killed, contents, succeeds
+from tests.helpers.runs import read_run
+from vendi_guidance.runs.runner import Runner
+
+MODEL = "demo-sdxl-turbo-lora"
+WORDS = ("--model", MODEL, "--method", "default", "--method", "undistilled-first", "--steps", 1)
+WORDS += ("--open", 2, "--named", 2, "--seed", 0, "--seed", 1000, "--device", "cpu")
+
+
+def row(method, value, looks, kept):
+    scores = {"looks": Score(looks, looks - 1, looks + 1), "named kept": Score(kept)}
+    return Row(Entry(method, value), {title: Score(1.0) for title in COLUMNS} | scores, {})
+
+
+RESULT = Result(
+    MODEL,
+    10.0,
+    [
+        row("unguided", 0.0, 2.0, 1.0),
+        row("ours", 0.5, 6.0, 0.97),
+        row("ours", 1.0, 8.0, 0.9),
+        row("seed-variance", 8.0, 3.0, 0.98),
+        row("seed-variance", 16.0, 7.0, 0.95),
+    ],
+)
+
+
+@pytest.mark.slow
+def test_a_comparison_that_was_killed_generates_only_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "IMAGES", {"open": 3, "named": 2})
+    rounds, made = Runner.rounds, []
+
+    def dying(self):
+        for count in rounds(self):
+            made.append(count)
+            if len(made) == 5:  # in the third run of the first seed
+                raise Killed
+            yield count
+
+    succeeds(comparison.main, *WORDS, "--output", tmp_path / "whole")
+    monkeypatch.setattr(Runner, "rounds", dying)
+    with pytest.raises(Killed):
+        words = [str(word) for word in (*WORDS, "--output", tmp_path / "killed")]
+        comparison.main(words, standalone_mode=False)
+    assert not (tmp_path / "killed" / "comparison.md").exists()
+    succeeds(comparison.main, *WORDS, "--output", tmp_path / "killed")
+    assert sum(made) == 3 * 2 * (6 + 4)  # of three entries and two seeds
+    whole, again = contents(tmp_path / "whole"), contents(tmp_path / "killed")
+    kept = [name for name in whole if name.endswith((".png", ".md", "metadata.jsonl"))]
+    assert len(kept) == 60 + 12 + 2 and all(whole[name] == again[name] for name in kept)
+    for name in ("curves.png", f"{MODEL}.webp"):
+        with Image.open(tmp_path / "whole" / name) as opened:
+            assert opened.size[0] > 200
+    run = tmp_path / "whole" / MODEL / "1-steps-by-16/1000/named/undistilled-first-1"
+    about = read_run(run).rows[0]
+    assert [about["method"], about["method_value"]] == ["undistilled-first", 1]
+    text = (tmp_path / "whole" / "comparison.md").read_text()
+    costs = [line.split(" | ")[6] for line in text.splitlines()[2:5]]
+    assert costs == ["1.0", "3.0", "1.0"]  # rows of a step, and ours with its rounds
+
+
+def test_every_model_has_the_methods_that_it_can_run():
+    found = {name: {entry.method for entry in entries_of(name, ())} for name in MODELS}
+    assert "limited-interval" in found["demo-sdxl"] and "limited-interval" not in found[MODEL]
+    assert "undistilled-first" in found[MODEL] and "undistilled-first" not in found["demo-sdxl"]
+    assert [entry.name for entry in entries_of(MODEL, ["cads"])][:2] == ["unguided", "cads-0.25"]
+    assert all(entry.diversity for name in METHODS for entry in [Entry(name, 0.5)])
+    assert even_looks(MODEL) == pytest.approx(10.79, abs=0.01)
+
+
+def test_the_tables_have_every_method_and_its_looks_at_equal_details(tmp_path):
+    main = table_of([RESULT])
+    assert "|  | ours | 0.5 | 6.00 (5.00 to 7.00) | 0.970 | 1.000 | 1.0 | 0.50 |" in main
+    assert len(main.splitlines()) == 2 + len(RESULT.rows)
+    # ours has 6 looks at .97 and 8 at .9; the other 3 at .98 and 7 at .95
+    table = at_equal_details([RESULT])
+    assert f"| {MODEL} | ours | 3.33 | 4.67 | 6.00 | 6.57 | 7.14 | 8.00 |" in table
+    assert f"| {MODEL} | seed-variance | 2.50 | 3.00 | 4.33 | 7.00 | 7.00 | 7.00 |" in table
+    save_curves(tmp_path / "curves.png", [RESULT])
+    assert (tmp_path / "curves.png").stat().st_size

@@ -1,0 +1,284 @@
+"""The methods we compare ours with, on tiny random pipelines."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from diffusers import (
+    DDIMScheduler,
+    EulerDiscreteScheduler,
+    PixArtSigmaPipeline,
+    StableDiffusionXLPipeline,
+)
+from PIL import Image
+from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
+
+from scripts.comparison.call import Call
+from scripts.comparison.prompt_noise import annealed, cads, seed_variance
+from scripts.comparison.sampling import (
+    limited_interval,
+    particle_guidance,
+    repulsion,
+    undistilled_first,
+)
+from scripts.comparison.selection import POOL_SEED_STEP, most_diverse, select
+from tests.adapter.test_undistilled import distilled, state
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance import VendiGuidance
+
+STEPS = 10
+SCALE = 3.0
+PROMPTS = ["a cat", "a cat", "a dog"]
+
+FEW = {"num_inference_steps": 4, "return_dict": True}
+STRONG = [(limited_interval, 0.4), (cads, 0.25), (seed_variance, 3.0), (particle_guidance, 5.0)]
+WEAKEST = [(limited_interval, 0.0), (seed_variance, 0.0), (particle_guidance, 0.0)]
+
+
+@pytest.fixture(scope="module")
+def pipe(tiny_sdxl_folder):
+    loaded = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
+    loaded.set_progress_bar_config(disable=True)
+    return loaded
+
+
+@pytest.fixture
+def seen(pipe, monkeypatch):
+    """What the UNet was given and returned, step by step."""
+    forward, calls = pipe.unet.forward, []
+
+    def note(sample, timestep, encoder_hidden_states, added_cond_kwargs, **options):
+        given = {"encoder_hidden_states": encoder_hidden_states} | options
+        result = forward(sample, timestep, added_cond_kwargs=added_cond_kwargs, **given)
+        pooled = added_cond_kwargs["text_embeds"].clone()
+        found = {"tokens": encoder_hidden_states.clone(), "pooled": pooled}
+        calls.append(SimpleNamespace(sample=sample.clone(), output=result[0].clone(), **found))
+        return result
+
+    monkeypatch.setattr(pipe.unet, "forward", note)
+    return calls
+
+
+def stock(call, _):
+    return call.images()
+
+
+def draw(pipe, method=stock, value=0.0, prompts=PROMPTS, first_seed=0, scale=SCALE, steps=STEPS):
+    arguments = {"prompt": prompts, "guidance_scale": scale, "output_type": "latent"}
+    arguments["num_inference_steps"] = steps
+    seeds = list(range(first_seed, first_seed + len(prompts)))
+    return method(Call(pipe, prompts, seeds, arguments), value)
+
+
+def random(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def correlation(a, b):
+    return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])
+
+
+@pytest.mark.parametrize(("method", "value"), WEAKEST)
+def test_at_its_weakest_a_method_is_the_stock_pipeline_bit_by_bit(pipe, method, value):
+    assert torch.equal(draw(pipe, method, value), draw(pipe))
+
+
+@pytest.mark.parametrize("scheduler", [DDIMScheduler, EulerDiscreteScheduler])
+@pytest.mark.parametrize(("method", "value"), STRONG)
+def test_a_method_changes_samples_but_neither_their_start_nor_the_pipeline(
+    pipe, seen, monkeypatch, scheduler, method, value
+):
+    monkeypatch.setattr(pipe, "scheduler", scheduler.from_config(pipe.scheduler.config))
+    plain, start = draw(pipe), seen[0].sample[-len(PROMPTS) :]
+    seen.clear()
+    changed = draw(pipe, method, value)
+    assert torch.equal(seen[0].sample[-len(PROMPTS) :], start)
+    assert changed.isfinite().all() and not torch.allclose(changed, plain, atol=1e-3)
+    assert torch.equal(draw(pipe, method, value), changed)
+    assert torch.equal(draw(pipe), plain)
+
+
+@pytest.mark.parametrize(("method", "value"), STRONG[:3])
+def test_a_sample_does_not_depend_on_the_batch_it_is_drawn_in(pipe, method, value):
+    alone = [draw(pipe, method, value, [prompt], i) for i, prompt in enumerate(PROMPTS)]
+    torch.testing.assert_close(draw(pipe, method, value), torch.cat(alone), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("method", "value"), STRONG)
+@pytest.mark.parametrize(
+    ("kind", "guided"), [("SD3", True), ("PixArt-Sigma", True), ("SDXL", True), ("SDXL", False)]
+)
+def test_a_method_works_on_every_architecture_that_is_compared(kind, guided, method, value):
+    if method is limited_interval and not guided:
+        pytest.skip("there is no guidance to limit")
+    pipe = CASES[kind].make()
+    if isinstance(pipe, PixArtSigmaPipeline):
+        pipe.__class__, pipe.guidance = VendiGuidedPixArtSigmaPipeline, VendiGuidance(diversity=0)
+    arguments = CASES[kind].arguments([0, 0, 1], guided=guided) | FEW
+    call = Call(pipe, ["p"] * 3, [0, 1, 2], arguments)
+    changed, plain = method(call, value), call.images()
+    assert changed.isfinite().all() and not torch.allclose(changed, plain, atol=1e-3)
+
+
+def test_guidance_is_on_in_its_interval_and_not_evaluated_elsewhere(pipe, seen):
+    draw(pipe, limited_interval, 0.3)
+    assert [len(call.sample) for call in seen] == [3] * 3 + [6] * 7
+    without = draw(pipe, scale=1.0)
+    samples = draw(pipe, limited_interval, 1.0)  # an empty interval is no guidance
+    torch.testing.assert_close(samples, without, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("gamma", [0, 0.3, 0.9])
+def test_annealed_embeddings_keep_each_samples_mean_and_deviation(gamma):
+    y, noise = 2 * random(3, 5, 16) + torch.arange(3)[:, None, None], random(3, 5, 16, seed=1)
+    changed = annealed(y, noise, gamma, scale=4.0)
+    assert not torch.allclose(changed, y, atol=0.1)
+    torch.testing.assert_close(changed.mean(dim=(1, 2)), y.mean(dim=(1, 2)))
+    torch.testing.assert_close(changed.std(dim=(1, 2)), y.std(dim=(1, 2)))
+
+
+def embeddings_seen(pipe, seen):
+    """Of tokens and of pooled ones: what prompts were given at each step, and the prompts' own. No
+    method may touch those of negative prompts."""
+    with torch.no_grad():
+        tokens, _, pooled, _ = pipe.encode_prompt(PROMPTS)
+    for kind, plain in (("tokens", tokens), ("pooled", pooled)):
+        negative, given = zip(*(getattr(call, kind).chunk(2) for call in seen), strict=True)
+        assert all(torch.equal(one, negative[0]) for one in negative)
+        yield given, plain
+
+
+def test_the_network_sees_new_noise_at_each_step_down_to_tau1_and_then_the_prompt(pipe, seen):
+    draw(pipe, lambda call, scale: cads(call, scale, tau1=0.5, tau2=0.8), 0.25)
+    for given, plain in embeddings_seen(pipe, seen):
+        # t is 1, 0.9, ..., and gamma 0 at the first three steps
+        for before, after in itertools.pairwise(given[:6]):
+            assert (before != after).any(dim=-1).all()
+        assert all(torch.equal(one, plain) for one in given[5:])
+        assert abs(correlation(given[0], given[1])) < 0.4
+        assert abs(correlation(given[0], plain)) < 0.4
+        assert correlation(given[4], plain) > 0.5
+
+
+@pytest.mark.parametrize(("steps", "noised"), [(10, 2), (4, 1)])
+@pytest.mark.parametrize("pooled", [True, False])
+def test_variance_noise_is_uniform_on_half_of_the_entries_at_the_first_steps(
+    pipe, seen, steps, noised, pooled
+):
+    draw(pipe, lambda call, value: seed_variance(call, value, pooled=pooled), 3.0, steps=steps)
+    for given, plain in embeddings_seen(pipe, seen):
+        if plain.ndim == 2 and not pooled:
+            noised = 0
+        assert all(torch.equal(one, given[0]) for one in given[:noised])
+        assert all(torch.equal(one, plain) for one in given[noised:])
+        if noised:
+            noise = (given[0] - plain).flatten(1)
+            units = noise / plain.flatten(1).std(dim=1, keepdim=True)
+            tolerance = 4 / math.sqrt(units.shape[1])
+            assert ((units != 0).float().mean(dim=1) - 0.5).abs().max() <= tolerance / 2
+            assert abs(correlation(noise[0], noise[1])) < tolerance  # of the same prompt
+            assert units.abs().max() <= 3.001
+            assert units[units != 0].std() == pytest.approx(3 / math.sqrt(3), rel=0.2)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_repulsion_is_the_gradient_of_its_potential_and_drives_apart(n):
+    x = random(n, 6).requires_grad_()
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    distances = torch.stack([(x[i] - x[j]).square().sum() for i, j in pairs])
+    bandwidth = distances.detach().sort().values[(len(pairs) - 1) // 2] / math.log(n)
+    (-distances / bandwidth).exp().sum().neg().backward()
+    push = repulsion(x.detach())
+    torch.testing.assert_close(push, x.grad)
+    torch.testing.assert_close(push.sum(dim=0), torch.zeros(6, dtype=torch.float64))  # mean stays
+    assert torch.pdist(x + 1e-3 * push).square().sum() > torch.pdist(x).square().sum()
+    assert torch.equal(repulsion(torch.ones(n, 4)), torch.zeros(n, 4))  # duplicates do not move
+
+
+@pytest.mark.parametrize("predicts", ["epsilon", "v_prediction"])
+@pytest.mark.parametrize("kind", [DDIMScheduler, EulerDiscreteScheduler])
+def test_particle_guidance_changes_the_predicted_noise_as_the_authors_do(
+    pipe, seen, monkeypatch, kind, predicts
+):
+    config = {**pipe.scheduler.config, "prediction_type": predicts}
+    monkeypatch.setattr(pipe, "scheduler", kind.from_config(config))
+    plain, changed = (draw(pipe, particle_guidance, v, ["a cat"] * 3, steps=2) for v in (0, 5.0))
+    reference = kind.from_config(config)
+    reference.set_timesteps(2)
+    first, timestep = seen[0], reference.timesteps[0]
+    alpha_bar = reference.alphas_cumprod[int(timestep)]
+    sigma = (1 / alpha_bar - 1).sqrt()
+    latents = first.sample[:3] * ((sigma**2 + 1).sqrt() if kind is EulerDiscreteScheduler else 1)
+    push = repulsion(first.sample[:3].flatten(1)).view_as(latents)
+    unconditional, own = first.output.chunk(2)
+    output = unconditional + SCALE * (own - unconditional)
+    if predicts == "epsilon":
+        output = output - 5.0 * sigma * push
+    else:  # by way of the noise that the velocity says
+        noise = alpha_bar.sqrt() * output + (1 - alpha_bar).sqrt() * first.sample[:3]
+        noise = noise - 5.0 * sigma * push
+        output = (noise - (1 - alpha_bar).sqrt() * first.sample[:3]) / alpha_bar.sqrt()
+    after = reference.step(output, timestep, latents).prev_sample
+    after = reference.scale_model_input(after, reference.timesteps[1])
+    torch.testing.assert_close(seen[3].sample[:3], after, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(changed, plain, atol=0.01)
+
+
+def test_samples_of_different_prompts_do_not_repel(pipe):
+    prompts = ["a cat", "a dog", "a cow"]
+    assert torch.equal(draw(pipe, particle_guidance, 5.0, prompts), draw(pipe, prompts=prompts))
+    plain, repelled = draw(pipe), draw(pipe, particle_guidance, 5.0)
+    assert torch.equal(repelled[2], plain[2])
+    assert not torch.allclose(repelled[:2], plain[:2], atol=1e-3)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 9])
+def test_the_network_without_its_lora_makes_the_first_steps(steps):
+    pipe = distilled("style", "lightning")
+    before, off = state(pipe), []
+    pipe.unet.mid_block.register_forward_hook(lambda *_: off.append(state(pipe)[0][0][0]))
+    arguments = CASES["SDXL"].arguments([0, 0, 1], guided=False) | FEW
+    undistilled_first(Call(pipe, ["p"] * 3, [0, 1, 2], arguments), steps)
+    assert off == [step < steps for step in range(4)]
+    assert state(pipe) == before
+
+
+FLAT = {name: Image.new("RGB", (64, 64), name) for name in ("red", "lime", "blue", "white")}
+
+
+def test_each_prompt_gets_the_most_diverse_of_its_own_images():
+    images = [FLAT[name] for name in ("red", "red", "red", "blue", "lime", "red")]
+    rows = most_diverse(images, ["a", "a", "b"])  # a: red, red, blue, lime; b: red, red
+    assert len({images[row].getpixel((0, 0)) for row in rows[:2]}) == 2
+    assert rows[2] == 2
+
+
+BLUE = 8 + 2 * POOL_SEED_STEP
+
+
+@pytest.mark.parametrize(
+    ("settings", "last"),
+    [
+        ({}, None),
+        ({"preview_steps": 2}, [7, BLUE, 9]),
+        ({"guidance_scale": 2}, None),
+    ],
+)
+def test_a_pool_has_the_samples_own_seeds_and_others(monkeypatch, settings, last):
+    calls = []
+
+    def pipe(prompt, generator, num_inference_steps=8, guidance_scale=5):
+        seeds = [one.initial_seed() for one in generator]
+        calls.append((seeds, num_inference_steps, guidance_scale))
+        return SimpleNamespace(images=[FLAT["blue" if seed == BLUE else "red"] for seed in seeds])
+
+    prompts = ["ear", "ear", "leg"]
+    images = select(Call(pipe, prompts, [7, 8, 9], {"prompt": prompts}), 3, **settings)
+    assert images == [FLAT["red"], FLAT["blue"], FLAT["red"]]
+    pool = [seed for seeds, *_ in calls[:3] for seed in seeds]
+    assert calls[0][0] == [7, 8, 9] and len(set(pool)) == 9
+    assert [scale for *_, scale in calls] == [settings.get("guidance_scale", 5)] * len(calls)
+    assert [steps for _, steps, _ in calls[:3]] == [settings.get("preview_steps", 8)] * 3
+    assert [(seeds, steps) for seeds, steps, _ in calls[3:]] == ([(last, 8)] if last else [])

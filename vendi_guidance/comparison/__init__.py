@@ -1,1 +1,0 @@
-"""Compares Vendi guidance with other ways to get diverse images of a prompt, on any model."""
