@@ -93,7 +93,7 @@ def test_a_judge_reuses_the_images_and_generate_reads_the_value_it_keeps(words, 
     probe = Probe(["xylograph"], [("tone", ["light", "dark"])], "{concept}, {tone} skin tone")
     probe.save_pretrained(tmp_path / "probe")  # it sees a xylograph in every image
     said = said_by(swept(words, copied, "--probe", tmp_path / "probe"))
-    assert "1 is the largest value here that keeps 0.98 of the fidelity: prompt fidelity" in said
+    assert "1 is the largest value here that keeps 0.98 of the fidelity at 0: prompt" in said
     assert f"and {settings}" in said and "prompt fidelity" in (copied / "tune.html").read_text()
     assert before.items() <= (contents(copied) | {"tune.html": before["tune.html"]}).items()
     assert load_settings(settings) == {"diversity": 1.0}

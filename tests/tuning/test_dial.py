@@ -35,7 +35,7 @@ def test_the_largest_value_that_keeps_enough_by_every_judge_is_chosen(kept, valu
         assert said == NO_JUDGE if not kept[0] else said.startswith("No value above 0 keeps 0.95")
     else:
         assert said.startswith(f"{value:g} is the largest value here that keeps 0.95")
-        assert "The interval reaches below 0.95" in said
+        assert "interval reaches below 0.95" in said
 
 
 @pytest.fixture(scope="module")

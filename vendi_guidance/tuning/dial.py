@@ -89,19 +89,20 @@ def verdict(points: Sequence[Point], keep: float) -> str:
         return NO_JUDGE
     if best is None:
         return f"No value above 0 keeps {keep:g} of the fidelity at 0: the table shows the shares."
-    scores = ", ".join(map(in_words, [*best.fidelity, best.diversity[0]]))
-    text = (
-        f"{best.value:g} is the largest value here that keeps {keep:g} of the fidelity: {scores}."
-    )
+    least = min(best.fidelity, key=lambda score: score.share)
+    text = f"{best.value:g} is the largest value here that keeps {keep:g} of the fidelity at 0: "
+    text += f"{in_words(least)}, with {in_words(best.diversity[0])}."
     if any(one.share_interval and one.share_interval[0] < keep for one in best.fidelity):
-        text += f" The interval reaches below {keep:g}: more prompts would narrow it."
+        text += f" A judge's interval reaches below {keep:g}: more prompts would narrow it."
     return text
 
 
 def in_words(score: Score) -> str:
     """A score as a multiple of the one at 0, as text."""
     ends = between(score.share_interval, ".3f")
-    return f"{score.title} ×{score.share:.3f}" + (f" (95% interval {ends})" if ends else "")
+    return f"{score.title} ×{score.share:.3f}" + (
+        f" (95% confidence interval {ends})" if ends else ""
+    )
 
 
 def scored(value: float, first: Report, report: Report, evaluations: float) -> Point:
