@@ -8,7 +8,7 @@ bandwidth is not timed on either side.
 
 The space "latent" is the published setting. In "denoised", the scheduler's predictions are compared
 with a bandwidth that follows their distances. Whole calls of the demo SDXL are compared with the
-stock pipeline, and on a GPU also calls of SDXL itself, with random weights in half precision.
+stock pipeline.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import DPMSolverMultistepScheduler, UNet2DConditionModel
 from torch import Tensor
 from tqdm import tqdm
 
@@ -36,27 +35,13 @@ from vendi_guidance.runs.precision import AUTO, choose
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 from vendi_guidance.storage.assets import asset
 
-LATENT, POOLED, TOKENS = (4, 128, 128), 1280, (77, 2048)
+LATENT, POOLED = (4, 128, 128), 1280
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
 KERNELS: dict[str, Gaussian | MedianGaussian] = {
     "latent": KERNEL_LATENT,
     "denoised": MedianGaussian(SIGMA_SHARE),
 }
 CLUSTERS, ROWS_AT_ONCE = 50, 64
-
-SDXL = {
-    "sample_size": LATENT[1],
-    "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-    "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
-    "block_out_channels": (320, 640, 1280),
-    "transformer_layers_per_block": (1, 2, 10),
-    "attention_head_dim": (5, 10, 20),
-    "cross_attention_dim": TOKENS[1],
-    "use_linear_projection": True,
-    "addition_embed_type": "text_time",
-    "addition_time_embed_dim": 256,
-    "projection_class_embeddings_input_dim": POOLED + 6 * 256,
-}
 
 Call = Callable[[int, float], Any]
 """Generates a batch of a given size at a given diversity."""
@@ -176,24 +161,25 @@ def measured(step: Step, device: torch.device) -> Pair:
     return Pair(*measure([step.run, step.baseline()], device, least=2, most=40))
 
 
-def calls(device: torch.device) -> str:
-    """A table of calls at the default diversity, compared with stock calls."""
-    rows = [*call_rows("16 steps of the demo SDXL", demo_call(device), (1, 8, 16), device)]
-    if device.type == "cuda":
-        rows += call_rows("50 steps of SDXL's size", sdxl_call(device), (1, 4), device)
-    return table(CALL_TITLES, rows, 1)
-
-
-def call_rows(
-    name: str, call: Call, batches: Sequence[int], device: torch.device
-) -> Iterator[list[object]]:
-    """Rows of the table, one for each batch size."""
+def calls(device: torch.device, batches: Sequence[int] = (1, 8, 16)) -> str:
+    """A table of calls of the demo SDXL at the default diversity, compared with stock calls."""
+    call = demo_call(device)
+    rows: list[list[object]] = []
     call(1, DIVERSITY)  # warm-up
     for batch in batches:
         functions = [partial(call, batch, diversity) for diversity in (DIVERSITY, 0)]
         pair = Pair(*measure(functions, device, least=3, most=9))
         times = in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)
-        yield [name, batch, *times, in_seconds(pair.baseline.seconds), pair.ratio]
+        rows.append(
+            [
+                "16 steps of the demo SDXL",
+                batch,
+                *times,
+                in_seconds(pair.baseline.seconds),
+                pair.ratio,
+            ]
+        )
+    return table(CALL_TITLES, rows, 1)
 
 
 def demo_call(device: torch.device) -> Call:
@@ -203,38 +189,3 @@ def demo_call(device: torch.device) -> Call:
     pipe.set_progress_bar_config(disable=True)
     sampling = {"num_inference_steps": 16, "guidance_scale": 5.0, "diversity_memory": "call"}
     return lambda batch, diversity: pipe(["waving hand"] * batch, diversity=diversity, **sampling)
-
-
-def sdxl_call(device: torch.device) -> Call:
-    """Calls of SDXL's UNet with random weights, without text encoders and VAE."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float16)  # a UNet in single precision would take 10 GB
-    try:
-        with device:
-            unet = UNet2DConditionModel(**SDXL).eval()
-    finally:
-        torch.set_default_dtype(before)
-    scheduler = DPMSolverMultistepScheduler(
-        beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012
-    )
-    absent = ("vae", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")
-    pipe = VendiGuidedSDXLPipeline(
-        **dict.fromkeys(absent), unet=unet, scheduler=scheduler, add_watermarker=False
-    )
-    pipe.set_progress_bar_config(disable=True)
-
-    def call(batch: int, diversity: float) -> Any:
-        shapes = TOKENS, (POOLED,), LATENT
-        tokens, pooled, latents = (torch.randn(batch, *shape).to(device).half() for shape in shapes)
-        return pipe(
-            prompt_embeds=tokens,
-            negative_prompt_embeds=tokens,
-            pooled_prompt_embeds=pooled,
-            negative_pooled_prompt_embeds=pooled,
-            latents=latents,
-            output_type="latent",
-            diversity=diversity,
-            diversity_memory="call",
-        )
-
-    return call

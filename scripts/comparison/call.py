@@ -1,8 +1,4 @@
-"""A pipeline call, and the evaluations of its network that a method may change.
-
-A pipeline evaluates its UNet or transformer on rows for the prompts. Under classifier-free guidance
-(CFG), the same batch has unconditional rows too, usually before those of the prompts.
-"""
+"""A pipeline call, and the evaluations of its network that a method may change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,8 +36,7 @@ class Call:
         """Call the pipeline, with some arguments changed."""
         generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
         given = self.arguments | {"generator": generators} | changes
-        images: list[Image] = self.pipe(**given).images
-        return images
+        return self.pipe(**given).images
 
     def images_by(self, evaluate: Callable[["Step"], Any]) -> list[Image]:
         """Call the pipeline with `evaluate` in place of its network.

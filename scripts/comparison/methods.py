@@ -1,7 +1,4 @@
-"""The methods that are compared, each at several values of its strength.
-
-A further method is a function of a `Call` and a value, and an entry in `METHODS`.
-"""
+"""The methods that are compared; a further one is a function and an entry in `METHODS`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +15,6 @@ from scripts.comparison.selection import select
 from vendi_guidance.runs.runner import Generated, Sampler
 from vendi_guidance.runs.sweep import rows_counted
 
-DIAL = "diversity"
 UNGUIDED, OURS = "unguided", "ours"
 
 
@@ -48,8 +44,8 @@ class Method:
 
 
 METHODS = {
-    UNGUIDED: Method((0.0,), setting=DIAL),
-    OURS: Method((0.25, 0.5, 0.75, 1.0), setting=DIAL),
+    UNGUIDED: Method((0.0,), setting="diversity"),
+    OURS: Method((0.25, 0.5, 0.75, 1.0), setting="diversity"),
     "limited-interval": Method((0.3, 0.6), limited_interval, needs="cfg"),
     "seed-variance": Method((8.0, 16.0), seed_variance),
     "cads": Method((0.25, 0.5, 1.0), cads),
@@ -61,8 +57,8 @@ METHODS = {
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
     # as the node adds it
     "token-variance": Method((8.0, 16.0), partial(seed_variance, pooled=False), is_usual=False),
-    "ours-alone": Method((0.25, 0.5, 1.0), alone, DIAL, needs="lora", is_usual=False),
-    "default": Method((0.5,), setting=DIAL, is_usual=False),
+    "ours-alone": Method((0.25, 0.5, 1.0), alone, "diversity", needs="lora", is_usual=False),
+    "default": Method((0.5,), setting="diversity", is_usual=False),
     "level": Method((0.1, 0.15, 0.2, 0.3, 0.4), setting="level", is_usual=False),
 }
 """By name. Every comparison has the unguided run."""
@@ -81,7 +77,11 @@ class Entry(NamedTuple):
     @property
     def diversity(self) -> dict[str, Any]:
         """Settings of `VendiGuidance`."""
-        return {setting: self.value} if (setting := METHODS[self.method].setting) else {DIAL: 0.0}
+        return (
+            {setting: self.value}
+            if (setting := METHODS[self.method].setting)
+            else {"diversity": 0.0}
+        )
 
     def sampler(self) -> Sampler:
         """How a run generates the images of this entry, and counts its evaluations."""

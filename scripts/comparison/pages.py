@@ -14,19 +14,9 @@ from scripts.docs import picture
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.storage.files import whole_file
 
-LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)
-"""Shares of named details kept at which the methods' looks are compared."""
-SHOWN = ("unguided", "ours-0.5", "ours-1")
-SHOWN_PROMPTS = 2  # of each kind
-# Distinguishable with color vision deficiencies, on white and on black; markers differ as well.
-COLOURS = ("#d0670f", "#2f81c7", "#2c9a6b", "#b25fc0", "#9a8412", "#c2527d", "#5f8f9b", "#8c6d4f")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
-STYLES: dict[str, dict[str, Any]] = {
-    method: {"color": colour, "marker": marker, "markevery": slice(1, None)}
-    for method, colour, marker in zip(
-        METHODS, COLOURS[-1:] + 2 * COLOURS, 2 * MARKERS, strict=False
-    )
-}
+LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)  # of named details kept
+SHOWN, SHOWN_PROMPTS = ("unguided", "ours-0.5", "ours-1"), 2  # prompts of each kind
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
 
 class Row(NamedTuple):
@@ -113,8 +103,9 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
     for axes, result in zip(panels, results, strict=True):
         for method, curve in result.curves.items():
             kept, gains = zip(*((kept, result.gain(looks)) for kept, looks in curve), strict=True)
-            size = 10 if method == OURS else 6
-            [line] = axes.plot(kept, gains, **STYLES[method], markersize=size)
+            place = [*METHODS].index(method) % len(MARKERS)
+            style = {"color": f"C{place}", "marker": MARKERS[place], "markevery": slice(1, None)}
+            [line] = axes.plot(kept, gains, markersize=10 if method == OURS else 6, **style)
             legend.setdefault(method, line)
         least = min(row.point[0] for row in result.rows)
         axes.set(title=result.title, xlabel="named kept", xlim=(1.01, least - 0.02))

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from scripts.comparison.call import Call, Step
 
-SHARE, STOP = 0.5, 0.2
-"""Seed variance: the share of entries that get noise (the node's randomize_percent), and the share
-of the steps that begin with it (steps_switchover_percent)."""
+SHARE, STOP = 0.5, 0.2  # the node's randomize_percent and steps_switchover_percent
 
 
 def cads(call: Call, scale: float, tau1: float = 0.6, tau2: float = 0.9) -> list[Image]:
@@ -40,11 +38,8 @@ def cads(call: Call, scale: float, tau1: float = 0.6, tau2: float = 0.9) -> list
 
 
 def annealed(y: Tensor, noise: Tensor, gamma: float, scale: float) -> Tensor:
-    """sqrt(gamma) y + scale sqrt(1 - gamma) noise, rescaled to each sample's mean and deviation.
-
-    Args:
-        y, noise: (n, ...) embeddings, and noise of the same shape.
-    """
+    """sqrt(gamma) y + scale sqrt(1 - gamma) noise for (n, ...) embeddings y and noise, rescaled to
+    each sample's mean and deviation."""
     if gamma == 1:
         return y
     noised = math.sqrt(gamma) * y + scale * math.sqrt(1 - gamma) * noise
@@ -54,7 +49,7 @@ def annealed(y: Tensor, noise: Tensor, gamma: float, scale: float) -> Tensor:
 
 
 def seed_variance(call: Call, strength: float, pooled: bool = True) -> list[Image]:
-    """Constant noise on the prompt's embeddings at the first steps, then none.
+    """Constant noise on half of the entries of the prompt's embeddings at the first fifth of steps.
 
     The ComfyUI node SeedVarianceEnhancer (github.com/ChangeTheConstants), popular among users of
     Z-Image. The node's `strength` is in units of the embeddings (15 to 30 for Z-Image); here it is
@@ -85,7 +80,7 @@ def _noise_generators(seeds: list[int], *key: int) -> list[torch.Generator]:
     """A new generator for each sample, seeded by the sample's seed and `key`, so that its noise is
     neither that of its latents nor dependent on its batch."""
     sequences = (np.random.SeedSequence(seed, spawn_key=key) for seed in seeds)
-    own = [int(sequence.generate_state(1, np.uint64)[0]) for sequence in sequences]
+    own = (int(sequence.generate_state(1, np.uint64)[0]) for sequence in sequences)
     return [torch.Generator().manual_seed(seed) for seed in own]
 
 

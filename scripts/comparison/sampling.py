@@ -13,8 +13,7 @@ from vendi_guidance.adapter.levels import Reader
 from vendi_guidance.adapter.undistilled import ADAPTERS, answer
 from vendi_guidance.scores.groups import rows_by_label
 
-LEAST_SIGMA, MOST_SIGMA = 1.0, 1e4
-"""Particle guidance is off outside these noise levels (noise over signal)."""
+LEAST_SIGMA, MOST_SIGMA = 1.0, 1e4  # of particle guidance
 
 
 def limited_interval(call: Call, start: float) -> list[Image]:
@@ -86,16 +85,11 @@ def particle_guidance(call: Call, scale: float) -> list[Image]:
 
 
 def repulsion(x: Tensor) -> Tensor:
-    """The gradient of log Phi = -sum over pairs exp(-|a - b|^2 / h), with h held constant.
+    """The gradient of log Phi = -sum over pairs exp(-|a - b|^2 / h) at (n, d) points, n > 1.
 
-    The bandwidth h is the median squared distance divided by log n, as in the paper. The authors'
-    code has a bandwidth for each sample and divides by log(n - 1).
-
-    Args:
-        x: (n, d), n > 1.
-
-    Returns:
-        (n, d); 0 if half of all pairs are duplicates, so that h is 0.
+    The bandwidth h, held constant, is the median squared distance divided by log n, as in the
+    paper; the authors' code has one for each sample and divides by log(n - 1). Where half of all
+    pairs are duplicates, h is 0 and so is the gradient.
     """
     distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     first, second = torch.triu_indices(len(x), len(x), offset=1)

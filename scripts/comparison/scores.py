@@ -1,13 +1,10 @@
-"""The columns of the comparison: scores of runs, with intervals over prompts.
-
-A further column is a function of the images of a run, and an entry in `COLUMNS`.
-"""
+"""The scores of runs; a further one is a function of a run and an entry in `COLUMNS`."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import bootstrap
@@ -89,11 +86,11 @@ def scores(runs: Mapping[str, Sequence[Path]], labeler: ProbeLabeler) -> dict[st
     for title, column in COLUMNS.items():
         pairs = (pair for run in judged[column.kind] for pair in column.values(run).items())
         values = list(_means(pairs).values())
-        found[title] = Score(fmean(values))
+        ends: Iterable[float] = ()
         if column.has_interval and len(set(values)) > 1:
-            rng = np.random.default_rng(0)
-            resampled = bootstrap([values], np.mean, method="percentile", rng=rng)
-            found[title] = Score(fmean(values), *map(float, resampled.confidence_interval))
+            given: Any = {"method": "percentile", "rng": np.random.default_rng(0)}
+            ends = bootstrap([values], np.mean, **given).confidence_interval
+        found[title] = Score(fmean(values), *map(float, ends))
     return found
 
 

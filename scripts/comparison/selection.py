@@ -17,8 +17,7 @@ from vendi_guidance.kernels.subsets import greedy_subset
 from vendi_guidance.scores.bandwidth import median_distance
 
 THUMBNAIL = 16  # pixels a side
-POOL_SEED_STEP = 10_000_000
-"""Difference between the seeds of a sample's consecutive candidates."""
+POOL_SEED_STEP = 10_000_000  # between the seeds of a sample's candidates
 
 
 def select(

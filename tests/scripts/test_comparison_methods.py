@@ -8,7 +8,6 @@ import pytest
 import torch
 from diffusers import (
     DDIMScheduler,
-    EulerDiscreteScheduler,
     PixArtSigmaPipeline,
     StableDiffusionXLPipeline,
 )
@@ -23,7 +22,7 @@ from scripts.comparison.sampling import (
     repulsion,
     undistilled_first,
 )
-from scripts.comparison.selection import POOL_SEED_STEP, most_diverse, select
+from scripts.comparison.selection import POOL_SEED_STEP, select
 from tests.adapter.test_undistilled import distilled, state
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
@@ -34,7 +33,6 @@ PROMPTS = ["a cat", "a cat", "a dog"]
 
 FEW = {"num_inference_steps": 4, "return_dict": True}
 STRONG = [(limited_interval, 0.4), (cads, 0.25), (seed_variance, 3.0), (particle_guidance, 5.0)]
-WEAKEST = [(limited_interval, 0.0), (seed_variance, 0.0), (particle_guidance, 0.0)]
 
 
 @pytest.fixture(scope="module")
@@ -80,17 +78,10 @@ def correlation(a, b):
     return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])
 
 
-@pytest.mark.parametrize(("method", "value"), WEAKEST)
-def test_at_its_weakest_a_method_is_the_stock_pipeline_bit_by_bit(pipe, method, value):
-    assert torch.equal(draw(pipe, method, value), draw(pipe))
-
-
-@pytest.mark.parametrize("scheduler", [DDIMScheduler, EulerDiscreteScheduler])
 @pytest.mark.parametrize(("method", "value"), STRONG)
 def test_a_method_changes_samples_but_neither_their_start_nor_the_pipeline(
-    pipe, seen, monkeypatch, scheduler, method, value
+    pipe, seen, method, value
 ):
-    monkeypatch.setattr(pipe, "scheduler", scheduler.from_config(pipe.scheduler.config))
     plain, start = draw(pipe), seen[0].sample[-len(PROMPTS) :]
     seen.clear()
     changed = draw(pipe, method, value)
@@ -98,6 +89,8 @@ def test_a_method_changes_samples_but_neither_their_start_nor_the_pipeline(
     assert changed.isfinite().all() and not torch.allclose(changed, plain, atol=1e-3)
     assert torch.equal(draw(pipe, method, value), changed)
     assert torch.equal(draw(pipe), plain)
+    if method is not cads:  # a method at its weakest is the stock pipeline
+        assert torch.equal(draw(pipe, method, 0.0), plain)
 
 
 @pytest.mark.parametrize(("method", "value"), STRONG[:3])
@@ -198,32 +191,25 @@ def test_repulsion_is_the_gradient_of_its_potential_and_drives_apart(n):
 
 
 @pytest.mark.parametrize("predicts", ["epsilon", "v_prediction"])
-@pytest.mark.parametrize("kind", [DDIMScheduler, EulerDiscreteScheduler])
 def test_particle_guidance_changes_the_predicted_noise_as_the_authors_do(
-    pipe, seen, monkeypatch, kind, predicts
+    pipe, seen, monkeypatch, predicts
 ):
     config = {**pipe.scheduler.config, "prediction_type": predicts}
-    monkeypatch.setattr(pipe, "scheduler", kind.from_config(config))
-    plain, changed = (draw(pipe, particle_guidance, v, ["a cat"] * 3, steps=2) for v in (0, 5.0))
-    reference = kind.from_config(config)
-    reference.set_timesteps(2)
-    first, timestep = seen[0], reference.timesteps[0]
-    alpha_bar = reference.alphas_cumprod[int(timestep)]
-    sigma = (1 / alpha_bar - 1).sqrt()
-    latents = first.sample[:3] * ((sigma**2 + 1).sqrt() if kind is EulerDiscreteScheduler else 1)
-    push = repulsion(first.sample[:3].flatten(1)).view_as(latents)
-    unconditional, own = first.output.chunk(2)
+    monkeypatch.setattr(pipe, "scheduler", DDIMScheduler.from_config(config))
+    draw(pipe, particle_guidance, 5.0, ["a cat"] * 3, steps=2)
+    first, timestep = seen[0].sample[:3], pipe.scheduler.timesteps[0]
+    alpha_bar = pipe.scheduler.alphas_cumprod[int(timestep)]
+    signal, noise = alpha_bar.sqrt(), (1 - alpha_bar).sqrt()
+    unconditional, own = seen[0].output.chunk(2)
     output = unconditional + SCALE * (own - unconditional)
+    push = 5.0 * noise / signal * repulsion(first.flatten(1)).view_as(first)
     if predicts == "epsilon":
-        output = output - 5.0 * sigma * push
+        output = output - push
     else:  # by way of the noise that the velocity says
-        noise = alpha_bar.sqrt() * output + (1 - alpha_bar).sqrt() * first.sample[:3]
-        noise = noise - 5.0 * sigma * push
-        output = (noise - (1 - alpha_bar).sqrt() * first.sample[:3]) / alpha_bar.sqrt()
-    after = reference.step(output, timestep, latents).prev_sample
-    after = reference.scale_model_input(after, reference.timesteps[1])
-    torch.testing.assert_close(seen[3].sample[:3], after, atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(changed, plain, atol=0.01)
+        output = (signal * output + noise * first - push - noise * first) / signal
+    after = pipe.scheduler.step(output, timestep, first).prev_sample
+    torch.testing.assert_close(seen[1].sample[:3], after, atol=1e-4, rtol=1e-4)
+    assert push.abs().max() > 0.01
 
 
 def test_samples_of_different_prompts_do_not_repel(pipe):
@@ -245,14 +231,7 @@ def test_the_network_without_its_lora_makes_the_first_steps(steps):
     assert state(pipe) == before
 
 
-FLAT = {name: Image.new("RGB", (64, 64), name) for name in ("red", "lime", "blue", "white")}
-
-
-def test_each_prompt_gets_the_most_diverse_of_its_own_images():
-    images = [FLAT[name] for name in ("red", "red", "red", "blue", "lime", "red")]
-    rows = most_diverse(images, ["a", "a", "b"])  # a: red, red, blue, lime; b: red, red
-    assert len({images[row].getpixel((0, 0)) for row in rows[:2]}) == 2
-    assert rows[2] == 2
+FLAT = {name: Image.new("RGB", (64, 64), name) for name in ("red", "blue")}
 
 
 BLUE = 8 + 2 * POOL_SEED_STEP

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from scripts.demo import emoji, packages
+from scripts.demo import emoji
 from scripts.demo.texts import make_tokenizer
 from scripts.demo.training import Training
 
@@ -86,7 +86,7 @@ def test_an_autoencoder_is_shown_half_as_many_images_but_never_none(batch, of_va
 
 
 def test_missing_npm_is_said_with_the_remedy(tmp_path, monkeypatch):
-    monkeypatch.setattr(packages.shutil, "which", lambda _: None)
+    monkeypatch.setattr(emoji.shutil, "which", lambda _: None)
     with pytest.raises(click.UsageError, match=r"npm is needed once.*install Node\.js"):
         emoji.fetch(tmp_path / "data")
     assert not (tmp_path / "data").exists()
