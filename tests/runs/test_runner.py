@@ -30,7 +30,7 @@ from tests.helpers.commands import (
 from tests.helpers.processes import fork, needs_fork, wait
 from tests.helpers.runs import at_call, read_run
 from vendi_guidance import SlidingWindow, VendiGuidedSDXLPipeline
-from vendi_guidance.adapter import call
+from vendi_guidance.adapter import prompts as prompt_rows
 from vendi_guidance.commands import generate
 from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Rounds
@@ -329,7 +329,7 @@ def test_a_folder_without_run_is_neither_resumed_nor_replaced(make, tmp_path, op
 
 def test_a_resumed_run_keeps_its_prompt_bandwidth(words, tmp_path, monkeypatch):
     # as with prompt embeddings that are not CLIP's
-    monkeypatch.setattr(call, "is_pooled_clip", lambda *_: False)
+    monkeypatch.setattr(prompt_rows, "is_pooled_clip", lambda *_: False)
     monkeypatch.setattr(memory, "PROMPTS_TO_SETTLE", 4)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join("abcdefghijkl"))

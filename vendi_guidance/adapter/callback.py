@@ -15,18 +15,10 @@ from functools import partial
 from typing import Any
 
 from diffusers.callbacks import PipelineCallback
-from diffusers.configuration_utils import FrozenDict
 from torch import Tensor
-from torch.nn import Module
 
-from vendi_guidance.adapter.call import Call
-from vendi_guidance.adapter.calling import (
-    Callback,
-    arguments,
-    check_pipeline,
-    count_steps,
-    is_finished,
-)
+from vendi_guidance.adapter.call import Call, Callback, arguments
+from vendi_guidance.adapter.families import check_pipeline, count_steps, is_finished
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.adapter.undistilled import AUTO, Undistilled, check_undistilled
 from vendi_guidance.guidance.memory import Memory, check_lasting
@@ -106,7 +98,7 @@ class VendiGuidance(PipelineCallback):
         undistilled: Undistilled = AUTO,
         **changes: Any,
     ) -> None:
-        # PipelineCallback.__init__ is not called: it only sets when a callback stops
+        # PipelineCallback.__init__ is not called: it registers when a callback stops
         check_lasting(memory)
         check_undistilled(undistilled)
         self.memory = Memory(window, exemplars)
@@ -121,25 +113,6 @@ class VendiGuidance(PipelineCallback):
         self.settings = adjusted(settings or Rounds(), changes, preset)
         self._call: Call | None = None
         self._has_warned = False
-
-    @property
-    def _internal_dict(self) -> FrozenDict:
-        """diffusers' configuration, from which `from_config` builds the same guidance. A space or
-        network that is an object has only its name there, which `from_config` rejects."""
-        space, network = self.settings.space, self.undistilled
-        return FrozenDict(
-            vars(self.settings),
-            preset="published" if isinstance(self.settings, Published) else None,
-            space=space if isinstance(space, str) else repr(space),
-            memory=self.keeps,
-            window=self.window.size,
-            record=self.record,
-            undistilled=type(network).__name__ if isinstance(network, Module) else network,
-            prompt_input=self._prompt_input,
-        )
-
-    def register_to_config(self, **_: Any) -> None:
-        """Does nothing: `_internal_dict` is computed, because settings may change between calls."""
 
     def __repr__(self) -> str:
         return f"VendiGuidance({self.settings!r}, window={self.window})"
@@ -158,7 +131,7 @@ class VendiGuidance(PipelineCallback):
     @property
     def sigma_prompt(self) -> float | None:
         """The prompt bandwidth, as set or once it is fixed; None before that."""
-        return self._current_settings.sigma_prompt or self.memory.sigma_prompt
+        return self.settings.sigma_prompt or self.memory.sigma_prompt
 
     @property
     def tensor_inputs(self) -> list[str]:
@@ -168,13 +141,7 @@ class VendiGuidance(PipelineCallback):
     @property
     def prompt_input(self) -> str | None:
         """The name of the tensor that identifies prompts, or None if they are not compared."""
-        is_conditional = self._current_settings.is_conditional
-        return self._prompt_input or ("prompt_embeds" if is_conditional else None)
-
-    @property
-    def _current_settings(self) -> Rounds | Published:
-        """The settings that the current call began with, or those of the next call."""
-        return self.settings if self._call is None else self._call.settings
+        return self._prompt_input or ("prompt_embeds" if self.settings.is_conditional else None)
 
     def on(
         self,

@@ -59,7 +59,7 @@ class ScaledCFG(threading.local):
         known: the network's output for the prompts at the next step, which is then not evaluated;
             None where it has to be. Only while the share is 0.
         evaluations: those of the last step; the first one includes the rows of the prompts.
-        rows_evaluated: total number of rows since the start.
+        rows_evaluated: total number of rows since the call began.
     """
 
     def __init__(self, pipeline: Any, watch: Watch, every: int = 1) -> None:
@@ -70,15 +70,15 @@ class ScaledCFG(threading.local):
         self._pipeline = pipeline
         self._watch = watch
         self._every = every
-        self._step = -1  # of `evaluations`
+        self._key: object = None  # of the step of `evaluations`
+        self._step = 0
         self._share = 1.0  # at that step
         # position of the evaluation in its step -> (step it was computed at, difference)
         self._differences: dict[int, tuple[int, Tensor]] = {}
 
     def forget(self) -> None:
-        """Release the tensors of the last step, and count rows from 0."""
+        """Release the tensors of the last step."""
         self.evaluations = []
-        self.rows_evaluated = 0
         self.known = None
         self._differences = {}
 
@@ -112,8 +112,10 @@ class ScaledCFG(threading.local):
 
     def evaluate(self, evaluation: Evaluation) -> Any:
         """The output that the pipeline gets from its network."""
-        if self._step != self._watch.steps:
-            self._step, self.evaluations = self._watch.steps, []
+        if self._key != self._watch.key:
+            self._key, self._step, self.evaluations = self._watch.key, self._watch.steps, []
+            if self._step == 0:
+                self.rows_evaluated = 0
             self._share = self.share if self._step else 1.0
         output = self._forward(evaluation) if self._share == 1 else self._scaled(evaluation)
         self.evaluations.append(evaluation._replace(output=output))

@@ -1,11 +1,15 @@
-"""Peculiarities of pipeline families: one row each, with its reason.
+"""Peculiarities of pipeline families: one row each, with its reason; and what follows for a call.
 
 Other pipelines do as most do: rows of negative prompts come first, channels or tokens are appended
 to the latents, the callback's return value is used, and pooled embeddings are CLIP's.
 """
 
+import math
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
+
+from diffusers import ModularPipeline
 
 
 @dataclass(frozen=True)
@@ -67,3 +71,48 @@ def family_of(pipeline: Any) -> Family:
     names = [base.__name__ for base in kind.__mro__]
     rows = (row for row in FAMILIES if any(name.startswith(row.beginning) for name in names))
     return next(rows, OTHERS)
+
+
+def check_pipeline(pipeline: Any) -> None:
+    """Raise unless guidance can guide calls of the pipeline.
+
+    Raises:
+        TypeError: it is not a pipeline.
+        ValueError: it takes no callback, ignores what the callback returns, or gives it no prompts.
+    """
+    if isinstance(pipeline, type) or not hasattr(pipeline, "scheduler"):
+        raise TypeError(
+            "guidance.on needs the diffusers pipeline that will be called, loaded and with a "
+            f"scheduler, got {pipeline!r}"
+        )
+    kind, family = type(pipeline).__name__, family_of(pipeline)
+    if isinstance(pipeline, ModularPipeline):
+        raise ValueError(f"{kind} is modular and takes no callbacks: use guide_loops on its blocks")
+    if family.ignores_callback:
+        raise ValueError(
+            f"{kind} ignores what its callback returns, so that guidance would have no effect"
+        )
+    if family.is_in_place and not hasattr(pipeline, "in_place"):
+        raise ValueError(
+            f"{kind} gives its callback no prompts: use "
+            f"VendiGuided{family.beginning}(**pipe.components)"
+        )
+    if not callable(pipeline) or family.is_in_place:
+        return
+    if "callback_on_step_end" not in signature(type(pipeline).__call__).parameters:
+        raise ValueError(f"{kind} takes no callback_on_step_end, which guidance needs")
+
+
+def count_steps(pipeline: Any) -> int:
+    """The number of steps of the pipeline's call."""
+    count = getattr(pipeline, "num_timesteps", None)
+    if count is not None:
+        return count
+    # the older `callback` counts the two evaluations of a second-order scheduler as one step
+    order = pipeline.scheduler.order if family_of(pipeline).is_in_place else 1
+    return math.ceil(len(pipeline.scheduler.timesteps) / order)
+
+
+def is_finished(pipeline: Any) -> bool:
+    """Whether the pipeline's call ends with finished latents, not with some for a refiner."""
+    return not 0 < (getattr(pipeline, "denoising_end", None) or 1) < 1

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
+from vendi_guidance.adapter.call import Callback, arguments
 from vendi_guidance.adapter.callback import VendiGuidance
-from vendi_guidance.adapter.calling import arguments, count_steps
+from vendi_guidance.adapter.families import count_steps
 from vendi_guidance.adapter.undistilled import check_undistilled
 from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.memory import check_lasting
@@ -154,6 +155,19 @@ class GuidedInPlace(DiversityGuided):
         found = stock.encode_prompt(self, *args, **kwargs)
         self.encoded = {"prompt_embeds": found[0], "prompt_attention_mask": found[1]}
         return found
+
+    def in_place(self, guide: Callback, callback: Callback | None) -> dict[str, Any]:
+        """The arguments of a call whose latents `guide` changes, before the user's `callback`."""
+
+        def on_step(step: int, timestep: Any, latents: Tensor) -> None:
+            tensors = {"latents": latents, **(self.encoded or {})}
+            guided = (guide(self, step, timestep, tensors) or tensors)["latents"]
+            if guided is not latents:
+                latents.copy_(guided)
+            if callback is not None:
+                callback(step, timestep, latents)
+
+        return {"callback": on_step, "callback_steps": 1}
 
     def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
         try:

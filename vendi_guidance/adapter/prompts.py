@@ -6,12 +6,16 @@ the same tensor come first, with few exceptions (`adapter.families`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vendi_guidance.adapter.families import family_of
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
+from vendi_guidance.guidance.step import Step
 
 # Best first. Kandinsky 5 has a pooled "prompt_embeds_clip" too, but orders it differently.
 POOLED = ("add_text_embeds", "pooled_prompt_embeds", "prompt_embeds_pooled")
@@ -78,6 +82,27 @@ def prompt_features(
     weights = mask.float()
     total = torch.einsum("nt,ntm->nm", weights, tokens.float().flatten(2))
     return total / weights.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def with_prompts(
+    step: Step, tensors: Mapping[str, Any], name: str | None, settings: Settings, memory: Memory
+) -> Step:
+    """The step with the features of its prompts. If no prompt bandwidth is known yet, pooled CLIP
+    embeddings set it to the published one.
+
+    Args:
+        tensors, name: see `prompt_features`.
+
+    Raises:
+        ValueError: the pipeline passed no prompt embeddings, or some that do not fit.
+    """
+    prompts = prompt_features(step.pipeline, tensors, name)
+    if prompts is None:
+        raise ValueError(f"the objective compares prompts: {why_no_prompts(step.pipeline)}")
+    is_known = settings.sigma_prompt or memory.sigma_prompt
+    if not is_known and is_pooled_clip(step.pipeline, tensors, name):
+        memory.sigma_prompt = SIGMA_PROMPT
+    return replace(step, prompts=prompts)
 
 
 def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> bool:

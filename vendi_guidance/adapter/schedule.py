@@ -7,7 +7,8 @@ network's output (for velocities: Salimans & Ho, 2022), which a `Watch` records.
 import copy
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +32,7 @@ class StepTaken(NamedTuple):
 class _Record(threading.local):
     """What a thread's steps of a scheduler were. Attributes as those of `Watch`."""
 
+    key: object = None
     steps = 0
     first: Tensor | None = None
     last: tuple[Any, dict[str, Any]] | None = None
@@ -38,47 +40,81 @@ class _Record(threading.local):
 
 
 class Watch(Reader):
-    """Records the last step of a scheduler: `with Watch(scheduler) as watch`.
+    """Records the last step of a scheduler in one call: `with Watch(scheduler) as watch`.
 
-    It does not change the scheduler's results. Deep copies of the scheduler are not watched. Each
-    thread that shares the scheduler sees its own steps. With second-order schedulers, each of the
-    two evaluations at a noise level is a step.
+    It does not change the scheduler's results. Deep copies of the scheduler are not watched. Other
+    calls may share the scheduler and the network. A call's own steps are those of one thread, until
+    the schedule is set again, and not those while the watch is paused. Before `settle` says which
+    thread that is, each thread sees its own steps. With second-order schedulers, each of the two
+    evaluations at a noise level is a step.
 
     Args:
         scheduler: of a class in `FAMILIES`, or of a subclass that does not override `step`.
-        is_here: called at each step; steps where it returns False are ignored.
 
     Attributes:
         steps: the number of steps since the start.
+        key: differs from step to step, and from call to call.
         first: (b, ...) the sample of the first one, or None.
     """
 
-    def __init__(self, scheduler: Any, is_here: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, scheduler: Any) -> None:
         super().__init__(scheduler)
         self._parameters = inspect.signature(type(scheduler).step)
-        self.is_here = is_here
-        self._patch = Patch(scheduler, "step", self._wrap, is_here)
+        self._patches = (
+            Patch(scheduler, "step", self._wrap, self.is_here),
+            Patch(scheduler, "set_timesteps", self._begin, self.is_here),
+        )
         self._record = _Record()
+        self._thread: int | None = None
+        self._is_paused = self._is_over = False
 
     def start(self) -> "Watch":
         """Record each step from now on. A second start does nothing."""
-        self._patch.apply()
+        for patch in self._patches:
+            patch.apply()
         return self
 
     def stop(self) -> None:
         """Restore the scheduler and forget its last step. A second stop does nothing."""
-        self._patch.remove()
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget the steps of this thread, as if watching started now."""
+        for patch in self._patches:
+            patch.remove()
         vars(self._record).clear()
+
+    def settle(self) -> None:
+        """The call is that of this thread."""
+        self._thread = threading.get_ident()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within this context all steps and evaluations belong to other calls. After an error there
+        is nothing left of this one."""
+        self._is_paused = True
+        try:
+            yield
+        except BaseException:
+            self._is_over = True
+            raise
+        finally:
+            self._is_paused = False
+
+    def is_here(self) -> bool:
+        """Whether the current code may belong to the call."""
+        is_own = self._thread in (None, threading.get_ident())
+        return is_own and not self._is_paused and not self._is_over
+
+    def follows(self, scheduler: Any) -> bool:
+        """Whether this watch sees the call's steps of the scheduler that the pipeline has now."""
+        return scheduler is self.scheduler and not self._is_over
 
     def __enter__(self) -> "Watch":
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    @property
+    def key(self) -> object:
+        return self._record.key, self._record.steps
 
     @property
     def steps(self) -> int:
@@ -102,6 +138,17 @@ class Watch(Reader):
             denoised = self.denoise(*self.step, self.levels[0])
             self._record.prediction = Prediction(denoised, *self.levels[1])
         return self._record.prediction
+
+    def prediction_of(self, latents: Tensor) -> Prediction:
+        """The last step's prediction; ValueError also if it does not have the latents' shape."""
+        prediction = self.prediction
+        if prediction.denoised.shape != latents.shape:
+            raise ValueError(
+                f"the scheduler predicts latents of shape {tuple(prediction.denoised.shape)}, the "
+                f'pipeline has {tuple(latents.shape)}: use preset="published", which needs '
+                "no prediction"
+            )
+        return prediction
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -151,6 +198,13 @@ class Watch(Reader):
         if self._record.last is None:
             raise RuntimeError("no step of the scheduler has been watched yet")
         return self._record.last
+
+    def _begin(self, set_timesteps: Callable[..., Any]) -> Callable[..., Any]:
+        """A call begins by setting the schedule: this one, or another one once this has settled."""
+        if self._thread is None:
+            self._record.key, self._record.steps, self._record.first = object(), 0, None
+        self._is_over = self._thread is not None
+        return set_timesteps
 
     def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **kwargs: Any) -> Any:
