@@ -37,32 +37,25 @@ def arguments(
         pipeline: the pipeline that will be called.
         guide: guidance's callback.
         inputs: names of the tensors that `guide` needs.
-        callback: the user's callback, called after `guide`; for PixArt, it takes (step, timestep,
-            latents).
+        callback: the user's callback, called after `guide`.
         callback_inputs: names of the tensors that `callback` gets; None is diffusers' default.
     """
     if family_of(pipeline).is_in_place:
         return pipeline.in_place(guide, callback)
     user_inputs = ["latents"] if callback_inputs is None else callback_inputs
-    return {
-        "callback_on_step_end": guide if callback is None else then(guide, callback, user_inputs),
-        "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*inputs, *user_inputs])),
-    }
 
-
-def then(guide: Callback, callback: Callback, inputs: Sequence[str]) -> Callback:
-    """A callback that calls `guide`, then the user's `callback` with the guided latents.
-
-    `MultiPipelineCallbacks` of diffusers cannot be used. It passes all tensors to each callback,
-    not only its `inputs`, and loses changes that a later callback does not return.
-    """
-
+    # diffusers' MultiPipelineCallbacks passes all tensors to each callback, not only its inputs,
+    # and loses changes that a later callback does not return
     def both(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         guided = guide(pipeline, step, timestep, tensors) or tensors
-        asked = {name: guided[name] for name in inputs}
-        return {**guided, **(callback(pipeline, step, timestep, asked) or {})}
+        asked = {name: guided[name] for name in user_inputs}
+        changes = None if callback is None else callback(pipeline, step, timestep, asked)
+        return {**guided, **(changes or {})}
 
-    return both
+    return {
+        "callback_on_step_end": both,
+        "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*inputs, *user_inputs])),
+    }
 
 
 class Call:
