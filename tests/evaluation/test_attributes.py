@@ -1,7 +1,7 @@
-"""Attributes, and judges of which values images show."""
+"""Attributes, judges of which values images show, and how values spread over images."""
 
 import json
-from math import comb
+from math import comb, log
 
 import numpy as np
 import pytest
@@ -9,31 +9,64 @@ import torch
 from PIL import Image
 from scipy.stats import entropy, t as student
 
+from tests.conftest import SCRIPTS
 from tests.helpers.batches_at_hand import greys, save_batch
 from tests.helpers.commands import succeeds
 from vendi_guidance.commands import evaluate as command
-from vendi_guidance.evaluation.attribute_diversity import attribute_scores, attribute_spreads
+from vendi_guidance.commands.scoring_options import open_attributes
+from vendi_guidance.evaluation.attribute_diversity import MIX, attribute_scores, change, read_mix
 from vendi_guidance.evaluation.attributes import (
     TEMPLATES,
     Attribute,
+    AttributeJudge,
     ProbeJudge,
     ZeroShot,
     load_attributes,
-    one_hot,
 )
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.features.base import FromFunction
-from vendi_guidance.features.probe import Probe
+from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
 
 LIGHT = Attribute("light", ("dark", "bright"))
 
 
-def by_brightness(images, prompts, attribute):
-    return one_hot(["bright" if np.asarray(i).mean() > 127 else "dark" for i in images], attribute)
+class Brightness(AttributeJudge):
+    """Gives the wrong value of an attribute with two values the probability `doubt`."""
+
+    def __init__(self, doubt: float = 0) -> None:
+        self.doubt, self.embedded = doubt, 0
+
+    def embed(self, images):
+        self.embedded += len(images)
+        return torch.tensor([[np.asarray(image).mean()] for image in images])
+
+    def probabilities(self, features, attribute):
+        bright = (features[:, 0] > 127).double()
+        p = self.doubt + (1 - 2 * self.doubt) * bright
+        return torch.stack([1 - p, p], dim=1)
 
 
-def scored(levels, prompts, attribute=LIGHT, judge=by_brightness):
-    return attribute_scores(as_batch(greys(*levels), prompts), [attribute], judge)[0]
+class Known(AttributeJudge):
+    """Reads values off the images: levels of grey are their numbers, by attribute of `names`."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def embed(self, images):
+        return torch.tensor([image.getpixel((0, 0)) for image in images])
+
+    def probabilities(self, features, attribute):
+        shown = features[:, self.names.index(attribute.name)]
+        return torch.eye(len(attribute.values))[shown]
+
+
+def scored(levels, prompts, attribute=LIGHT, doubt=0.0, **more):
+    return attribute_scores(
+        as_batch(greys(*levels), prompts), [attribute], Brightness(doubt), **more
+    )[0]
+
+
+# What is counted
 
 
 def test_shares_are_of_each_prompt_and_a_named_value_counts_for_whether_it_is_shown():
@@ -41,8 +74,10 @@ def test_shares_are_of_each_prompt_and_a_named_value_counts_for_whether_it_is_sh
     named, unnamed = found.by_prompt
     assert (named.named, named.count) == ("bright", 3)
     assert (unnamed.named, unnamed.shares) == (None, (0.75, 0.25))
+    assert found.effective_values[0] == pytest.approx(np.exp(entropy([3, 1])))
     assert found.named_kept == (pytest.approx(2 / 3), None, None)
     assert scored([0, 255], ["a room"] * 2).named_kept is None
+    assert scored([0, 255], ["a dark room"] * 2).effective_values is None
 
 
 @pytest.mark.parametrize(
@@ -58,16 +93,11 @@ def test_values_are_named_as_whole_words_and_the_longest_counts(prompt, named):
     assert Attribute("hair", ("brown", "dark brown", "black")).named(prompt) == named
 
 
-def unsure(p: float):
-    """A judge that gives the wrong value this probability."""
-    return lambda *given: p + (1 - 2 * p) * by_brightness(*given)
-
-
 def test_the_doubts_of_a_judge_widen_the_interval_and_count_once_for_each_image():
     prompts = [f"bright room {i % 16}" for i in range(64)]
     assert scored([255] * 64, prompts).named_kept == (1.0, None, None)  # all prompts are alike
     for p, between in ((0.5, 0), (0.9, 0.16 * 16 / 15)):  # half of the prompts' rooms are dark
-        value, low, high = scored([255, 0] * 32, prompts, judge=unsure(p)).named_kept
+        value, low, high = scored([255, 0] * 32, prompts, doubt=p).named_kept
         assert value == pytest.approx(0.5, abs=0.005)
         textbook = student.ppf(0.975, 15) * ((between + p * (1 - p) / 4) / 16) ** 0.5
         assert (high - low) / 2 == pytest.approx(textbook, rel=0.25)
@@ -75,28 +105,62 @@ def test_the_doubts_of_a_judge_widen_the_interval_and_count_once_for_each_image(
 
 def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
     """Four images are bright with probability 0.4."""
-    found = scored([0] * 4, ["a room"] * 4, judge=unsure(0.4))
+    found = scored([0] * 4, ["a room"] * 4, doubt=0.4)
     assert found.by_prompt[0].shares == pytest.approx((0.6, 0.4))
-    [spread] = attribute_spreads([found], ["a room"] * 4)
     entropies = [entropy([k, 4 - k]) for k in range(5)]
     expected = sum(comb(4, k) * 0.4**k * 0.6 ** (4 - k) * entropies[k] for k in range(5))
-    assert spread.by_prompt["a room"] == pytest.approx(expected, abs=0.05)
-    kept = scored([0] * 4, ["a bright room"] * 4, judge=unsure(0.4)).named_kept[0]
+    assert found.by_prompt[0].entropy == pytest.approx(expected)
+    kept = scored([0] * 4, ["a bright room"] * 4, doubt=0.4).named_kept[0]
     assert kept == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize("said", [torch.ones(2, 2), [[1, 0]], [[0.5]] * 2, [[-0.5, 1.5]] * 2])
-def test_a_judge_has_to_return_a_distribution_for_each_image(said):
-    words = r"judge of 'light' .* \(2, 2\) probabilities of dark, bright, with rows that sum to 1"
-    with pytest.raises(ValueError, match=words):
-        scored([0, 255], ["a room"] * 2, judge=lambda *_: said)
+def test_even_and_training_draws_are_of_as_many_images():
+    alike, both = {"light": {"dark": 2.0}}, {"light": {"dark": 1.0, "bright": 3.0}}
+    found = scored([0, 255], ["a room"] * 2, mix=[(3.0, alike)])
+    # two images show one value of two or both, each in half of all draws
+    assert log(found.even) == pytest.approx(log(2) / 2)
+    assert found.training == 1
+    mixed = scored([0, 255], ["a room"] * 2, mix=[(1.0, alike), (2.0, both)])
+    assert mixed.training == pytest.approx(mixed.even)  # a half of each value
+    for unknown in ({}, {"light": {"dim": 1.0}}):
+        assert scored([0, 255], ["a room"] * 2, mix=[(1.0, unknown)]).training is None
+
+
+def test_two_runs_are_compared_over_the_prompts_that_both_leave_open():
+    prompts = [f"room {i % 10}" for i in range(40)]
+    one = scored([0] * 40, prompts)
+    two = scored([0, 255] * 20, ["room 0", "room 0", *[f"hall {i % 19}" for i in range(38)]])
+    assert one.effective_values[0] == 1
+    ratio, low, high = change(one, two)
+    assert ratio == pytest.approx(2) and low is high is None
+    ratio, low, high = change(one, scored([0] * 20 + [255] * 6 + [0] * 14, prompts))
+    assert 1 < low < ratio < high
+    assert change(one, scored([0, 255], ["a dark room"] * 2)) is None
+
+
+def test_attributes_of_different_prompts_may_share_a_name():
+    levels, prompts = [0, 1, 0, 1] * 2, ["a"] * 4 + ["b"] * 4
+    hues = [Attribute("hue", ("r", "g"), "a"), Attribute("hue", ("x", "y"), "b")]
+    for found in attribute_scores(as_batch(greys(*levels), prompts), hues, Known("hue")):
+        assert found.effective_values[0] == pytest.approx(2)
+        mixed = 2 * 4 / 16 * (2 * log(2) - 0.75 * log(3)) + 6 / 16 * log(2)
+        assert log(found.even) == pytest.approx(mixed)
+
+
+# Judges
+
+
+def test_without_a_judge_there_are_no_attributes():
+    with pytest.raises(ValueError, match="attributes need a judge"):
+        attribute_scores(as_batch(greys(0), ["a"]), [LIGHT], None)
 
 
 def test_zero_shot_compares_images_with_phrases_of_each_value():
-    images = FromFunction(lambda some: by_brightness(some, None, LIGHT), "c")
+    seen = FromFunction(lambda some: np.eye(2)[[int(np.mean(i) > 127) for i in some]], "c")
     texts = FromFunction(lambda some: np.eye(2)[[int("bright" in text) for text in some]], "c")
-    p = ZeroShot(images, texts)(greys(0, 255), ["", ""], LIGHT)
-    assert p.argmax(1).tolist() == [0, 1] and torch.allclose(p.sum(1), torch.ones(2))
+    judge = ZeroShot(seen, texts)
+    p = judge.probabilities(judge.embed(greys(0, 255)), LIGHT)
+    assert p.argmax(1).tolist() == [0, 1] and torch.allclose(p.sum(1), torch.ones(2).to(p))
     assert all("{value}" in template and "{attribute}" in template for template in TEMPLATES)
 
 
@@ -114,29 +178,24 @@ class Seen(Probe):
 
 
 def test_a_probe_says_the_values_of_its_own_attributes():
-    judge = ProbeJudge(Seen())
-    found = judge(greys(0, 255, 0), ["cat"] * 3, Attribute("weight", ("bold", "regular")))
-    assert found.tolist() == [[0, 1], [1, 0], [0, 1]]
+    judge, weight = ProbeJudge(Seen()), Attribute("weight", ("bold", "regular"))
+    features = judge.embed(greys(0, 255, 0))
+    assert judge.probabilities(features, weight).tolist() == [[0, 1], [1, 0], [0, 1]]
     with pytest.raises(ValueError, match="does not know these values of 'light', only weight"):
-        judge(greys(0), ["cat"], LIGHT)
+        judge.probabilities(features, LIGHT)
 
 
-def test_a_judge_of_features_reads_each_image_once_however_many_the_attributes():
-    embedded = []
+def test_a_judge_reads_each_image_once_however_many_the_attributes():
+    judge, batch = Brightness(), as_batch(greys(0, 255), ["cat"] * 2)
+    attributes = [LIGHT, Attribute("weight", ("regular", "bold"))]
+    assert len(attribute_scores(batch, attributes, judge)) == 2
+    assert judge.embedded == 2
+    known = torch.tensor([[200.0], [200.0]])  # bright, whatever the images show
+    [found] = attribute_scores(batch, [LIGHT], judge, known)
+    assert judge.embedded == 2 and found.by_prompt[0].shares == (0, 1)
 
-    class Judge(ProbeJudge):
-        def embed(self, images):
-            embedded.extend(images)
-            return super().embed(images)
 
-    weights = [Attribute("weight", ("regular", "bold")), Attribute("weight", ("bold", "regular"))]
-    batch = as_batch(greys(0, 255), ["cat"] * 2)
-    one, other = attribute_scores(batch, weights, Judge(Seen()))
-    assert len(embedded) == 2
-    assert torch.equal(one.drawn, 1 - other.drawn)
-    known = torch.tensor([[1.0], [1.0]])  # bold, whatever the images show
-    [bold] = attribute_scores(batch, weights[:1], Judge(Seen()), known)
-    assert len(embedded) == 2 and bold.drawn.all()
+# Files
 
 
 @pytest.mark.parametrize(
@@ -173,36 +232,54 @@ def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
         scored([0], ["a room"], Attribute("light", LIGHT.values, "a hall"))
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Images of 8 prompts with labels by a person, and a file of attributes."""
-    rows = [
-        {"prompt": f"room {number % 8}", "light": LIGHT.values[number % 2], "vqa": number / 31}
-        for number in range(32)
-    ]
-    (tmp_path / "attributes.json").write_text('{"light": ["dark", "bright"]}')
-    return save_batch(tmp_path, greys(*[0, 255] * 16), rows)
+@pytest.mark.parametrize("content", ["{}", "[]", '[{"share": 1}]', '[{"share": 1, "values": 3}]'])
+def test_a_damaged_mix_of_training_images_is_named(tmp_path, content):
+    assert read_mix(tmp_path) is None
+    (tmp_path / MIX).write_text(content)
+    with pytest.raises(ValueError, match=f"{MIX} must be a list such as"):
+        read_mix(tmp_path)
 
 
-def test_labels_in_the_metadata_are_reported_on_the_page(folder, tiny_sdxl_folder):
+@pytest.mark.parametrize("name", ["demo-probe", "demo-faces-probe"])
+def test_the_demos_mixes_are_of_their_probes_attributes(name):
+    folder = SCRIPTS.parent / "assets" / name
+    mix, probe = read_mix(folder), load_probe(folder)
+    assert sum(share for share, _ in mix) == pytest.approx(1)
+    for _, kind in mix:
+        assert {k: [*p] for k, p in kind.items()} == probe.attributes
+        assert all(sum(p.values()) == pytest.approx(1) for p in kind.values())
+
+
+def test_a_probe_counts_its_attributes_without_a_file_and_knows_what_prompts_name(tmp_path):
+    looks = [("coat", ["red", "blue"]), ("hat", ["red", "green"])]
+    probe = Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat")
+    prompts = ["a, red hat", "a castle"]
+    coat, hat = open_attributes(None, None, ProbeLabeler(probe), "cpu", prompts).attributes
+    assert coat.named("a, red hat") is None and hat.named("a, red hat") == "red"
+    assert not coat.is_for("a castle")
+    file = tmp_path / "attributes.json"
+    file.write_text('{"coat": "blue, red", "light": "dark, red"}')
+    coat, light = open_attributes(file, None, ProbeLabeler(probe), "cpu", prompts).attributes
+    assert coat.values == ("blue", "red") and coat.named("a, red hat") is None
+    assert light.named("a, red hat") == "red"
+
+
+def test_attributes_are_reported_on_the_page(tmp_path, tiny_sdxl_folder, monkeypatch):
+    rows = [{"prompt": f"room {i % 8}", "vqa": i / 31} for i in range(32)]
+    folder = save_batch(tmp_path, greys(*[0] * 16, *[255] * 16), rows)
+    (folder / "attributes.json").write_text('{"light": ["dark", "bright"]}')
+    monkeypatch.setattr(
+        "vendi_guidance.commands.scoring_options.open_judge", lambda *_: Brightness()
+    )
     words = [folder, "--output", folder / "report", "--image-embedder", "pixels:2"]
-    words += ["--prompt-embedder", f"sdxl:{tiny_sdxl_folder}", "--attribute-judge", "labels"]
+    words += ["--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
     words += ["--attributes", folder / "attributes.json", "--faithfulness", "vqa"]
     succeeds(command.main, *words)
     content = json.loads((folder / "report" / "report.json").read_text())
     [found] = content["runs"][0]["attributes"]
     assert content["runs"][0]["scores"]["faithfulness"]["value"] == pytest.approx(0.5)
-    assert found["means"] == {} and len(found["spreads"]) == 8
+    assert found["named_kept"] is None and len(found["by_prompt"]) == 8
+    assert found["effective_values"][0] == pytest.approx(2) and found["training"] is None
     page = (folder / "report" / "report.html").read_text()
     assert '<section id="attributes"' in page
-    [spread] = content["runs"][0]["effective_values"]
-    assert spread["value"] == pytest.approx(1) and spread["training"] is None
     assert Image.open(folder / "report" / "attributes.png").size[0] > 300
-
-
-def test_labels_that_are_none_of_the_values_are_named(folder):
-    batch = as_batch(folder)
-    with pytest.raises(ValueError, match=r"0\.png has the light 'dark' in .* one of grey, white"):
-        attribute_scores(batch, [Attribute("light", ("grey", "white"))], None)
-    with pytest.raises(ValueError, match=r"column 'light' is needed, but there is no metadata"):
-        attribute_scores(as_batch(greys(0), ["a"]), [LIGHT], None)

@@ -13,6 +13,7 @@ from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attribute_diversity import read_mix
 from vendi_guidance.evaluation.attributes import (
     Attribute,
+    AttributeJudge,
     ProbeJudge,
     ZeroShot,
     attributes_of_probe,
@@ -94,8 +95,7 @@ attribute_options = together(
     judge_option(
         "--attribute-judge",
         show_default="the demo's probe for the demo, else clip",
-        help="Model that classifies attribute values: clip or clip:MODEL/PRETRAINED. In evaluate "
-        "also labels, which reads them from columns of metadata.jsonl.",
+        help="Model that classifies attribute values: clip or clip:MODEL/PRETRAINED.",
     ),
     judge_option(
         "--probe",
@@ -224,15 +224,13 @@ def _named_as(own: Attribute | None, given: Attribute, prompts: Sequence[str]) -
     return replace(given, asked=named)
 
 
-def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> Any:
-    """What classifies attribute values; None reads them from the folder's metadata."""
+def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> AttributeJudge:
+    """What classifies attribute values: the labeler's probe, or CLIP without one."""
     if name is None and labeler is not None:
         return ProbeJudge(labeler.probe)
-    if name == "labels":
-        return None
     name = name or "clip"
     if name.partition(":")[0] != "clip":
-        raise ValueError(f"--attribute-judge must be clip, clip:MODEL or labels, got {name!r}")
+        raise ValueError(f"--attribute-judge must be clip or clip:MODEL/PRETRAINED, got {name!r}")
     return ZeroShot(*open_clip(name, device))
 
 

@@ -3,17 +3,17 @@
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from PIL.Image import Image
 from torch import Tensor
+from torch.nn.functional import normalize, one_hot
 
-from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 
@@ -70,9 +70,62 @@ class Attribute:
         return max(found, key=len, default=None)
 
 
-AttributeJudge: TypeAlias = Callable[[Sequence[Image], Sequence[str], Attribute], Tensor]
-"""A function of n images, their prompts and an attribute that returns (n, values) probabilities of
-the attribute's values; each row sums to 1."""
+class AttributeJudge(ABC):
+    """A model that says which value of an attribute images show, from features of the images."""
+
+    @abstractmethod
+    def embed(self, images: Sequence[Image]) -> Tensor:
+        """(n, d) features of n images, which serve all attributes."""
+
+    @abstractmethod
+    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
+        """(n, values) probabilities of the attribute's values; each row sums to 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroShot(AttributeJudge):
+    """Zero-shot classification with CLIP or SigLIP: the softmax over cosines of image and phrases.
+
+    Attributes:
+        images, texts: the model's image and text embedder.
+    """
+
+    images: ImageEmbedder
+    texts: PromptEmbedder
+
+    def embed(self, images: Sequence[Image]) -> Tensor:
+        return self.images.embed(images)
+
+    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
+        phrases = [
+            template.format(value=value, attribute=attribute.name)
+            for value in attribute.values
+            for template in TEMPLATES
+        ]
+        texts = normalize(self.texts.embed(phrases), dim=-1)
+        means = normalize(texts.unflatten(0, (-1, len(TEMPLATES))).mean(1), dim=-1)
+        return (normalize(features, dim=-1) @ means.T / TEMPERATURE).softmax(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeJudge(AttributeJudge):
+    """A judge for the attributes of a demo model, by the demo's probe."""
+
+    probe: Probe
+
+    def embed(self, images: Sequence[Image]) -> Tensor:
+        return self.probe.embed(images)
+
+    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
+        known = self.probe.attributes
+        if {*attribute.values} != {*known.get(attribute.name, [])}:
+            about = "; ".join(f"{name}: {', '.join(values)}" for name, values in known.items())
+            raise ValueError(
+                f"the probe does not know these values of {attribute.name!r}, only {about}"
+            )
+        index = [*known].index(attribute.name) + 1  # looks begin with the concept
+        looks = [attribute.values.index(look[index]) for look in self.probe.looks_of(features)]
+        return one_hot(torch.tensor(looks, device="cpu"), len(attribute.values))
 
 
 def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
@@ -128,49 +181,6 @@ def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]
     ]
 
 
-def judged(
-    batch: Batch, attribute: Attribute, judge: Any, features: Tensor | None = None
-) -> Tensor:
-    """(n, values) float64 probabilities by an `AttributeJudge`, or by the labels in
-    `metadata.jsonl` without one; from the judge's (n, d) features of the images, if known."""
-    if judge is None:
-        return _labelled(batch, attribute)
-    if features is not None:
-        return _checked(judge.from_features(features, attribute), attribute, len(features))
-    chunks = batch.chunks()
-    parts = [_checked(judge(*chunk, attribute), attribute, len(chunk[0])) for chunk in chunks]
-    return torch.cat(parts)
-
-
-def _checked(given: Any, attribute: Attribute, n: int) -> Tensor:
-    p, shape = torch.as_tensor(given).detach().cpu().double(), (n, len(attribute.values))
-    sums_to_1 = p.shape == shape and torch.allclose(p.sum(1), p.new_ones(n), atol=1e-3)
-    if not sums_to_1 or (p < 0).any():
-        raise ValueError(
-            f"the judge of {attribute.name!r} returned shape {tuple(p.shape)}: it must return "
-            f"{shape} probabilities of {', '.join(attribute.values)}, with rows that sum to 1"
-        )
-    return p
-
-
-def _labelled(batch: Batch, attribute: Attribute) -> Tensor:
-    if not batch.rows:
-        raise ValueError(f"column {attribute.name!r} is needed, but there is no metadata.jsonl")
-    for row in batch.rows:
-        if row.get(attribute.name) not in attribute.values:
-            raise ValueError(
-                f"{row['file_name']} has the {attribute.name} {row.get(attribute.name)!r} in "
-                f"metadata.jsonl: it must be one of {', '.join(attribute.values)}"
-            )
-    return one_hot([row[attribute.name] for row in batch.rows], attribute)
-
-
-def one_hot(labels: Sequence[str], attribute: Attribute) -> Tensor:
-    """(n, values) one-hot encoding of n labels."""
-    indices = [attribute.values.index(label) for label in labels]
-    return torch.eye(len(attribute.values), dtype=torch.float64, device="cpu")[indices]
-
-
 def _items(given: Any, name: str) -> list[tuple[str, Any]]:
     if not isinstance(given, Mapping):
         raise ValueError(f"{name} must be an object, got {given!r:.80}")
@@ -184,67 +194,3 @@ def _values(given: Any, name: str) -> tuple[str, ...]:
     if not is_text or len({v.casefold() for v in given}) != len(given) or len(given) < 2:
         raise ValueError(f"{name} must have at least two different values, got {given!r:.80}")
     return tuple(given)
-
-
-class FeatureJudge(ABC):
-    """A judge that computes features of an image once and predicts all attributes from them."""
-
-    def __call__(
-        self, images: Sequence[Image], prompts: Sequence[str], attribute: Attribute
-    ) -> Tensor:
-        return self.from_features(self.embed(images), attribute)
-
-    @abstractmethod
-    def embed(self, images: Sequence[Image]) -> Tensor:
-        """(n, d) features of n images."""
-
-    @abstractmethod
-    def from_features(self, features: Tensor, attribute: Attribute) -> Tensor:
-        """(n, values) probabilities of the attribute's values, from (n, d) features."""
-
-
-@dataclass(frozen=True, eq=False)
-class ZeroShot(FeatureJudge):
-    """Zero-shot classification with CLIP or SigLIP: the softmax over cosines of image and phrases.
-
-    Attributes:
-        images, texts: the model's image and text embedder.
-    """
-
-    images: ImageEmbedder
-    texts: PromptEmbedder
-
-    def embed(self, images: Sequence[Image]) -> Tensor:
-        return self.images.embed(images)
-
-    def from_features(self, features: Tensor, attribute: Attribute) -> Tensor:
-        phrases = [
-            template.format(value=value, attribute=attribute.name)
-            for value in attribute.values
-            for template in TEMPLATES
-        ]
-        normalize = torch.nn.functional.normalize
-        texts = normalize(self.texts.embed(phrases), dim=-1)
-        means = normalize(texts.unflatten(0, (-1, len(TEMPLATES))).mean(1), dim=-1)
-        cosines = normalize(features, dim=-1) @ means.T
-        return (cosines / TEMPERATURE).softmax(dim=1)
-
-
-@dataclass(frozen=True, eq=False)
-class ProbeJudge(FeatureJudge):
-    """A judge for the attributes of a demo model, by the demo's probe."""
-
-    probe: Probe
-
-    def embed(self, images: Sequence[Image]) -> Tensor:
-        return self.probe.embed(images)
-
-    def from_features(self, features: Tensor, attribute: Attribute) -> Tensor:
-        known = self.probe.attributes
-        if set(attribute.values) != set(known.get(attribute.name, [])):
-            about = "; ".join(f"{name}: {', '.join(values)}" for name, values in known.items())
-            raise ValueError(
-                f"the probe does not know these values of {attribute.name!r}, only {about}"
-            )
-        index = [*known].index(attribute.name) + 1  # looks begin with the concept
-        return one_hot([look[index] for look in self.probe.looks_of(features)], attribute)

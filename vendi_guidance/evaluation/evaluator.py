@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import CURVES_FROM, analyse
-from vendi_guidance.evaluation.attribute_diversity import attribute_scores, attribute_spreads
+from vendi_guidance.evaluation.attribute_diversity import attribute_scores
 from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     DINOV2_AND_CLIP,
@@ -98,7 +98,7 @@ def evaluate(
         scores[score] = ScoreResult(values[score], low, high, basis(score, settings))
     judge = judges.attribute_judge
     features = own_features(judged, judge)
-    attributes = attribute_scores(judged.batch, judges.attributes, judge, features)
+    given = judged.batch, judges.attributes, judge, features, judges.mix
     notes = (judged.batch.note, _left_out(inputs, scores, subsamples))
     return Report(
         name=name or batch.name or "the batch",
@@ -108,8 +108,7 @@ def evaluate(
         analysis=analyse(inputs),
         images=judged.batch.images,
         inputs=inputs,
-        attributes=attributes,
-        spreads=attribute_spreads(attributes, judged.batch.prompts or [], judges.mix),
+        attributes=attribute_scores(*given),
         notes=[note for note in notes if note],
     )
 

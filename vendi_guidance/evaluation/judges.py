@@ -34,8 +34,7 @@ class Judges:
         labels: what each image shows: n labels, or a `Labeler`, which is not called without
             prompts. Prompt fidelity and looks need a prompt that asks for a known label.
         attributes: attributes to measure diversity in, such as those of `load_attributes`.
-        attribute_judge: says which value of an attribute each image shows; None uses the labels in
-            columns of the folder's `metadata.jsonl`.
+        attribute_judge: says which value of an attribute each image shows; needed for attributes.
         mix: distribution of attributes in the model's training images, if known; the report
             compares open attributes with it.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Analysis
-from vendi_guidance.evaluation.attribute_diversity import AttributeScores, Spread
+from vendi_guidance.evaluation.attribute_diversity import AttributeScores
 from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS, Measure
@@ -47,8 +47,7 @@ class Report:
         analysis: groups, modes, spectra and convergence curves.
         images: the n evaluated images.
         inputs: features, kernels and labels that the scores are computed from, one row per image.
-        attributes: shares of each attribute's values by prompt, and of values that prompts name.
-        spreads: effective values of each attribute that prompts leave open, and looks.
+        attributes: the values of each attribute that images show.
         notes: remarks to show beside the scores, one sentence each.
 
     Example:
@@ -68,7 +67,6 @@ class Report:
     images: LazyImages = field(repr=False)
     inputs: ScoreInputs = field(repr=False)
     attributes: list[AttributeScores] = field(default_factory=list)
-    spreads: list[Spread] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def save(self, folder: str | PathLike[str]) -> Path:

@@ -11,7 +11,7 @@ the same share of each label's is drawn.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import stdev
@@ -139,6 +139,26 @@ def subsample(
         tuple(_draw_images(groups, share, generator) for groups in members) for _ in range(count)
     ]
     return Subsamples(parts, "pictures", math.sqrt(share / (1 - share)), min(sizes) - 1, False)
+
+
+def with_interval(
+    score: Callable[[list[int]], float],
+    labels: Sequence[Hashable],
+    *,
+    is_ratio: bool = False,
+    common: float = 0.0,
+) -> tuple[float, tuple[float, float] | None]:
+    """The score of n items with these labels, such as prompts, and its confidence interval.
+
+    Args:
+        score: a function of the row numbers of some of the items.
+        is_ratio, common: as in `Subsamples.interval`, which may also find no interval.
+    """
+    value, subsamples = score([*range(len(labels))]), subsample([labels], [len(labels)])
+    if subsamples is None:
+        return value, None
+    of_parts = [score(rows.tolist()) for (rows,) in subsamples.parts]
+    return value, subsamples.interval(value, of_parts, is_ratio=is_ratio, common=common)
 
 
 def _draw_prompts(

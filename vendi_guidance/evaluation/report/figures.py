@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from math import log, log2
+from math import log, log2, nan
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,7 @@ def draw_figures(reports: Sequence["Report"]) -> dict[str, Figure]:
             "decomposition": _decomposition(reports),
             "convergence": _convergence(reports),
             "spectrum": _spectrum(reports),
-            "attributes": _spreads(reports),
+            "attributes": _attributes(reports),
         }
     return {name: figure for name, figure in figures.items() if figure is not None}
 
@@ -181,38 +181,39 @@ def _spectrum(reports: Sequence["Report"]) -> Figure:
     return figure
 
 
-def _spreads(reports: Sequence["Report"]) -> Figure | None:
-    """A row for each open attribute and one for looks: the runs' values with those of training
-    images and of even draws, and the ratio of the two runs."""
-    rows = reports[0].spreads[-ATTRIBUTES_UP_TO:]
+def _attributes(reports: Sequence["Report"]) -> Figure | None:
+    """A row for each open attribute: the runs' effective values with those of training images and
+    of even draws, and the ratio of the two runs."""
+    rows = [one for one in reports[0].attributes if one.effective_values][-ATTRIBUTES_UP_TO:]
     if not rows:
         return None
     figure = Figure(figsize=(1.4 * WIDTH, 1.3 + 0.36 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    runs = [{one.title: one for one in report.spreads} for report in reports]
+    runs = [{one.attribute.title: one for one in report.attributes} for report in reports]
     beside = axes.get_yaxis_transform()
     for place, row in enumerate(rows):
-        axes.plot([1, row.most], [place] * 2, color="#8888", lw=1, marker="|", zorder=1)
-        axes.plot(row.even, place, "D", mfc="none", mec=INK, ms=7, zorder=2)
-        if row.training is not None:
-            axes.plot(row.training, place, "s", mfc="none", mec=INK, ms=7, zorder=2)
-        found = [run[row.title] for run in runs if row.title in run]
+        axes.plot([1, len(row.attribute.values)], [place] * 2, color="#8888", marker="|", zorder=1)
+        for draws, marker in ((row.even, "D"), (row.training, "s")):
+            if draws is not None:
+                axes.plot(draws, place, marker, mfc="none", mec=INK, ms=7, zorder=2)
+        found = [run[row.attribute.title] for run in runs if row.attribute.title in run]
         for number, (one, colour) in enumerate(zip(found, COLOURS, strict=False)):
             height = place + 0.16 * (number - (len(found) - 1) / 2)
-            if one.interval is not None:
-                axes.plot(one.interval, [height] * 2, color=colour, lw=2, zorder=3)
-            axes.plot(one.value, height, "o", color=colour, ms=7, zorder=4)
+            value, low, high = one.effective_values or (nan, None, None)
+            if low is not None and high is not None:
+                axes.plot([low, high], [height] * 2, color=colour, lw=2, zorder=3)
+            axes.plot(value, height, "o", color=colour, ms=7, zorder=4)
         if len(found) == 2 and (changed := change(*found)) is not None:
-            ratio, ends = changed
-            weight = "bold" if ends is not None and not ends[0] <= 1 <= ends[1] else "normal"
+            ratio, low, high = changed
+            weight = "normal" if low is None or high is None or low <= 1 <= high else "bold"
             axes.text(1.02, place, f"× {ratio:.2f}", weight=weight, transform=beside, va="center")
-    most = max(row.most for row in rows)
+    most = max(len(row.attribute.values) for row in rows)
     ticks = [2**i for i in range(1 + round(log2(most) + 0.5))]
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set(xlim=(0.95, 1.06 * most), ylim=(len(rows) - 0.5, -0.5))
-    axes.set_xlabel("effective values, or distinct combinations, in the images of a prompt")
-    _name_rows(axes, [one_line(row.title, 24) for row in rows])
+    axes.set_xlabel("effective values in the images of a prompt")
+    _name_rows(axes, [one_line(row.attribute.title, 24) for row in rows])
     handles = [
         _mark("o", one_line(report.name, 24), colour, colour)
         for report, colour in zip(reports, COLOURS, strict=False)

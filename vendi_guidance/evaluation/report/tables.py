@@ -8,7 +8,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vendi_guidance.evaluation.measures import MEASURES, between
+from vendi_guidance.evaluation.attribute_diversity import Estimate
+from vendi_guidance.evaluation.measures import MEASURES
 
 if TYPE_CHECKING:
     from vendi_guidance.evaluation.results import Comparison, Report
@@ -49,26 +50,26 @@ def score_table(reports: Sequence["Report"], comparison: "Comparison | None" = N
 def attribute_rows(
     reports: Sequence["Report"], names: Sequence[str] | None = None
 ) -> list[list[str]]:
-    """The rows of the table of attributes and looks: title, run, and the `ATTRIBUTE_TITLES`.
+    """The rows of the table of attributes: title, run, and the `ATTRIBUTE_TITLES`.
 
     Args:
         names: names to show for the runs; None shows the reports' own.
     """
     rows: dict[str, list[list[str]]] = {}
     for name, report in zip(names or [one.name for one in reports], reports, strict=True):
-        spreads = {one.title: one for one in report.spreads}
-        kept = {one.attribute.title: one.named_kept for one in report.attributes}
-        for title in dict.fromkeys([*kept, *spreads]):
-            cells, spread = [title, name], spreads.get(title)
-            if spread is None:
-                cells += ["–"] * 3
-            else:
-                ends = between(spread.interval, ".2f")
-                cells.append(f"{spread.value:.2f}" + (f" ({ends})" if ends else ""))
-                cells.append("–" if spread.training is None else f"{spread.training:.2f}")
-                cells.append(f"{spread.even:.2f}")
-            value, low, high = kept.get(title) or (None,) * 3
-            ends = "" if low is None else f" ({low:.0%} to {high:.0%})"
-            cells.append("–" if value is None else f"{value:.0%}{ends}")
-            rows.setdefault(title, []).append(cells)
+        for one in report.attributes:
+            cells = [one.attribute.title, name, _estimate(one.effective_values, ".2f")]
+            cells += [
+                "–" if found is None else f"{found:.2f}" for found in (one.training, one.even)
+            ]
+            rows.setdefault(one.attribute.title, []).append(
+                [*cells, _estimate(one.named_kept, ".0%")]
+            )
     return list(chain(*rows.values()))
+
+
+def _estimate(found: Estimate | None, form: str) -> str:
+    if found is None:
+        return "–"
+    value, low, high = found
+    return f"{value:{form}}" + ("" if low is None else f" ({low:{form}} to {high:{form}})")

@@ -49,7 +49,7 @@ def save_report(
         written = sorted([*(file.name for file in new.iterdir()), DATA])
         content = {
             "format": FORMAT,
-            "version": 3,
+            "version": 4,
             "made_with": f"vendi-guidance {version('vendi-guidance')}",
             "runs": [_run(report) for report in reports],
             "comparison": None if comparison is None else _compared(comparison),
@@ -93,8 +93,7 @@ def _run(report: "Report") -> dict[str, Any]:
         "groups": [asdict(group) | {"label": str(group.label)} for group in analysis.groups],
         "modes": [asdict(mode) for mode in analysis.modes],
         "looked_at": analysis.looked_at,
-        "attributes": [one.as_json() for one in report.attributes],
-        "effective_values": [asdict(one) for one in report.spreads],
+        "attributes": [asdict(one) for one in report.attributes],
         "notes": report.notes,
         "eigenvalues": analysis.spectra,
         "convergence": {
