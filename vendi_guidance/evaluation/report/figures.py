@@ -192,7 +192,8 @@ def _attributes(reports: Sequence["Report"]) -> Figure | None:
     runs = [{one.attribute.title: one for one in report.attributes} for report in reports]
     beside = axes.get_yaxis_transform()
     for place, row in enumerate(rows):
-        axes.plot([1, len(row.attribute.values)], [place] * 2, color="#8888", marker="|", zorder=1)
+        ends = [1, len(row.attribute.values)]
+        axes.plot(ends, [place] * 2, color="#8888", lw=1, marker="|", zorder=1)
         for draws, marker in ((row.even, "D"), (row.training, "s")):
             if draws is not None:
                 axes.plot(draws, place, marker, mfc="none", mec=INK, ms=7, zorder=2)
