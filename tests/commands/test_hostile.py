@@ -78,7 +78,6 @@ COMMANDS = {
             ("run/*", ("run", "run", "--on-bad-image", "fail", "--workers", "1")),
             ("run/metadata.jsonl", ("--faithfulness", "seed")),
             ("attributes.json", ("--attributes", "{}")),
-            ("attributes.json", ("--attributes", "{}", "--attribute-judge", "labels")),
             ("features.*", ("--reference", "{}")),
             ("probe/*", ("--image-embedder", "probe:probe")),
             ("cache/**/*", ("--cache", "cache")),

@@ -88,8 +88,6 @@ def main(values: tuple[float, ...], keep: float, **given: Any) -> None:
     output, device, dial = given["output"], given["device"], sorted({0.0, *values})
     if len(dial) == 1:
         raise ValueError("--diversity 0 is always part of the sweep: give a value above it")
-    if scoring["attribute_judge"] == "labels":
-        raise ValueError("--attribute-judge labels: generated images have no labels")
     check_device(device)
     transformers.utils.logging.disable_progress_bar()
     runs = Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)

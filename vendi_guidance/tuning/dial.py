@@ -17,7 +17,7 @@ from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES, between
 from vendi_guidance.evaluation.results import Report
 from vendi_guidance.runs.sweep import Sweep
-from vendi_guidance.scores.subsampling import subsample
+from vendi_guidance.scores.subsampling import with_interval
 from vendi_guidance.storage.imagefolder import read_timings
 
 NO_JUDGE = (
@@ -129,9 +129,10 @@ def scored(value: float, first: Report, report: Report, evaluations: float) -> P
 
 def _mean(scores: Sequence[float]) -> tuple[float, float | None, float | None]:
     """The mean over prompts and its 95% confidence interval, if there are enough prompts."""
-    subsamples, mean = subsample([range(len(scores))], [len(scores)]), fmean(scores)
-    if subsamples is None:
-        return mean, None, None
-    of_parts = [fmean(scores[row] for row in rows.tolist()) for (rows,) in subsamples.parts]
-    low, high = subsamples.interval(mean, of_parts, is_ratio=True) or (None, None)
-    return mean, low and max(1.0, low), high
+
+    def mean(rows: list[int]) -> float:
+        return fmean(scores[row] for row in rows)
+
+    value, ends = with_interval(mean, range(len(scores)), is_ratio=True)
+    low, high = ends or (None, None)
+    return value, low and max(1.0, low), high
