@@ -67,7 +67,7 @@ def test_an_image_or_two_without_prompts_are_enough(tmp_path, count):
 
 def test_the_data_hold_every_number_and_what_decides_it(comparison, folder):
     report, content = comparison.first, json.loads((folder / "report.json").read_text())
-    assert (content["format"], content["version"]) == ("vendi-guidance report", 3)
+    assert (content["format"], content["version"]) == ("vendi-guidance report", 4)
     assert [run["name"] for run in content["runs"]] == [report.name, "spread 10"]
     run = content["runs"][0]
     assert run["scores"] == {name: asdict(score) for name, score in report.scores.items()}
