@@ -43,8 +43,6 @@ def as_page(
     ]
     return render(
         "report.html",
-        reports,
-        figures,
         runs=[Run(report) for report in reports],
         comparison=comparison,
         headline=headline,
@@ -53,26 +51,14 @@ def as_page(
         most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
         groups=rows,
         some_of=partial(evenly_spaced, count=OF_EACH_GROUP),  # later images may look different
-        limits=LIMITS,
+        attribute_titles=ATTRIBUTE_TITLES,
+        attribute_rows=attribute_rows(reports),
+        svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
     )
 
 
-def render(
-    template: str,
-    reports: Sequence["Report"],
-    figures: Mapping[str, Figure],
-    package: str = PACKAGE,
-    names: Sequence[str] | None = None,
-    **values: Any,
-) -> str:
-    """Render a template of a package, which may extend or include those of the report.
-
-    Args:
-        reports: reports for the table of attributes.
-        figures: figures to embed as SVG, by name.
-        names: names to show for the reports; None shows their own.
-        values: further variables of the template.
-    """
+def render(template: str, package: str = PACKAGE, **values: Any) -> str:
+    """Render a template of a package, which may extend or include those of the report."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in (package, PACKAGE)]),
         autoescape=True,
@@ -80,14 +66,8 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(
-        counted=counted,
-        measures=MEASURES,
-        attribute_titles=ATTRIBUTE_TITLES,
-        attribute_rows=attribute_rows(reports, names),
-        svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
-        **values,
-    )
+    found = environment.get_template(template)
+    return found.render(counted=counted, measures=MEASURES, limits=LIMITS, **values)
 
 
 class Run:

@@ -47,24 +47,15 @@ def score_table(reports: Sequence["Report"], comparison: "Comparison | None" = N
     return table
 
 
-def attribute_rows(
-    reports: Sequence["Report"], names: Sequence[str] | None = None
-) -> list[list[str]]:
-    """The rows of the table of attributes: title, run, and the `ATTRIBUTE_TITLES`.
-
-    Args:
-        names: names to show for the runs; None shows the reports' own.
-    """
+def attribute_rows(reports: Sequence["Report"]) -> list[list[str]]:
+    """The rows of the table of attributes: title, run, and the `ATTRIBUTE_TITLES`."""
     rows: dict[str, list[list[str]]] = {}
-    for name, report in zip(names or [one.name for one in reports], reports, strict=True):
+    for report in reports:
         for one in report.attributes:
-            cells = [one.attribute.title, name, _estimate(one.effective_values, ".2f")]
-            cells += [
-                "–" if found is None else f"{found:.2f}" for found in (one.training, one.even)
-            ]
-            rows.setdefault(one.attribute.title, []).append(
-                [*cells, _estimate(one.named_kept, ".0%")]
-            )
+            title, kept = one.attribute.title, _estimate(one.named_kept, ".0%")
+            draws = ["–" if mean is None else f"{mean:.2f}" for mean in (one.training, one.even)]
+            effective = _estimate(one.effective_values, ".2f")
+            rows.setdefault(title, []).append([title, report.name, effective, *draws, kept])
     return list(chain(*rows.values()))
 
 
