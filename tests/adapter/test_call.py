@@ -52,6 +52,24 @@ def test_a_stock_call_after_one_that_was_cut_short_is_the_stock_pipelines(sdxl, 
     assert torch.equal(draw(sdxl), stock)
 
 
+@pytest.mark.parametrize("at", [2, 3, 4, 5])  # in steps and in rounds
+def test_after_an_interrupted_evaluation_another_pipeline_of_the_network_is_stock(sdxl, at):
+    other, evaluated = sharing(sdxl), []
+    stock = draw(other)
+
+    def interrupt(*_):
+        evaluated.append(1)
+        if len(evaluated) == at:
+            raise KeyboardInterrupt
+
+    given = VendiGuidance(rounds=2, candidates=1).on(sdxl)
+    hook = sdxl.unet.mid_block.register_forward_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        draw(sdxl, **given)
+    hook.remove()
+    assert torch.equal(draw(other), stock) and "forward" not in vars(sdxl.unet)
+
+
 def test_samples_held_back_enter_in_order_when_they_are_committed():
     guidance = published()
     with guidance.memory.holding() as finished:

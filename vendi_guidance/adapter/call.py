@@ -137,7 +137,11 @@ class Call:
                 step, tensors, self._prompt_input, self.settings, self.engine.memory
             )
         if is_due:
-            step = self._modify(step)
+            try:
+                step = self._modify(step)
+            except BaseException:
+                self.close()  # its network may serve another call
+                raise
         if is_kept:
             self.engine.remember(step)
         return step

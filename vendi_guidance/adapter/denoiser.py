@@ -233,7 +233,7 @@ class Network:
             try:
                 return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
             except BaseException:
-                if self._watch.steps:  # the call ends here, and its network may serve another one
+                if self._watch.steps:  # the call ends here, and its network may serve another call
                     self.stop()
                 raise
 
