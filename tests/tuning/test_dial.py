@@ -32,7 +32,7 @@ def test_the_largest_value_that_keeps_enough_by_every_judge_is_chosen(kept, valu
     assert (best and best.value) == value
     said = verdict(found, 0.95)
     if value is None:
-        assert said == NO_JUDGE if not kept[0] else said.startswith("No value above 0 keeps 0.95")
+        assert said.startswith("No value above 0 keeps 0.95") if kept[0] else said == NO_JUDGE
     else:
         assert said.startswith(f"{value:g} is the largest value here that keeps 0.95")
         assert "interval reaches below 0.95" in said
