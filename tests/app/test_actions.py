@@ -10,7 +10,6 @@ from threading import Thread
 import pytest
 
 from tests.helpers.app_at_hand import ENDS, served, usual, visitors
-from vendi_guidance.app.request import MOST_IMAGES
 
 SECRET = "the secret of the canary"
 COUNT = 300
@@ -55,7 +54,7 @@ def address(tiny_sdxl_folder, tiny_probe_folder):
 def hostile_value(random, canary):
     """Something that no field of the page sends."""
     file = {"path": str(canary), "meta": {"_type": "gradio.FileData"}, "orig_name": "a"}
-    numbers = (None, True, -1, 3.5, 10**400, float("nan"), float("inf"), 1000 * MOST_IMAGES)
+    numbers = (None, True, -1, 3.5, 10**400, float("nan"), float("inf"), 16_000)
     texts = ("", "\ud800", "\0", "<script>alert(1)</script>", "../" * 20 + "etc/passwd")
     texts += (str(canary), canary.as_uri(), f"{canary.parent}/prompts.jsonl")
     texts += (MEGABYTE if random.random() < 0.2 else "x" * 501, "\n".join(map(str, range(5000))))
@@ -99,7 +98,6 @@ def test_hostile_inputs_do_no_harm(address, canary):
         ended = [one for one in said[0] + said[1] if one["msg"] in ENDS]
         assert len(ended) == COUNT
         assert sum(not one["success"] for one in ended) > COUNT / 4
-        assert all(one["output"]["error"] for one in ended if not one["success"])
         text = json.dumps(said)
         assert "Traceback" not in text and 'File \\"' not in text
         assert SECRET not in text
@@ -111,31 +109,24 @@ def test_hostile_inputs_do_no_harm(address, canary):
     assert [path for path in outside if not path.startswith(("/dev/", "/proc/"))] == []
 
 
-NOT_OURS = "The page does not send such values: reload it"
 WRONG = [
-    ("Value 1.5 is greater than maximum value 1.", "generate", usual(dial=1.5)),
-    (f"Value {10**400} is greater than maximum value 16.", "generate", usual(images=10**400)),
-    ("Value -1 is less than minimum value 0.", "generate", usual(seed=-1)),
-    ("A number is missing: fill in every field.", "generate", usual(steps=None)),
-    ("A number is missing: fill in every field.", "generate", usual(scale=None)),
-    ("must be", "generate", usual(dial=float("nan"))),
-    (NOT_OURS, "generate", usual(images=[2])),
-    (NOT_OURS, "generate", usual(batch=float("nan"))),
-    (NOT_OURS, "generate", ["cat"]),
-    ("Prompt 1 has 1000000 characters: shorten it to 500.", "generate", usual(prompts=MEGABYTE)),
-    (NOT_OURS, "load", [5]),
-    (NOT_OURS, "choose_with", []),
+    ("Value 1.5 is greater than maximum value 1.", usual(diversity=1.5)),
+    (f"Value {10**400} is greater than maximum value 16.", usual(images=10**400)),
+    ("Value -1 is less than minimum value 0.", usual(seed=-1)),
+    ("A number is missing: fill in every field.", usual(seed=None)),
+    ("must be", usual(diversity=float("nan"))),
+    ("Write 1 to 8 prompts of at most 500 characters, one per line.", usual(prompts=MEGABYTE)),
 ]
 
 
 def test_what_is_wrong_is_told_in_a_sentence_without_a_traceback_or_a_path(address, canary, capfd):
     with visitors(address) as [visitor]:
-        for message, action, values in WRONG:
-            assert message in visitor.call(action, *values)["output"]["error"]
+        for message, values in WRONG:
+            assert message in visitor.call("generate", *values)["output"]["error"]
+        assert "Traceback" not in "".join(capfd.readouterr())
         file = {"path": str(canary), "meta": {"_type": "gradio.FileData"}}
         for refused in (file, str(canary), [str(canary)]):
             assert str(canary) not in json.dumps(visitor.call("load", refused))
-    assert "Traceback" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+from io import BytesIO
+from zipfile import ZipFile
 
 import httpx
 import pytest
@@ -10,7 +12,7 @@ from filelock import FileLock
 
 from tests.helpers.app_at_hand import app_process, served, usual, visitors
 from tests.helpers.runs import read_run
-from vendi_guidance.app.server import LOCK, PREFIX, check_address, remove_abandoned, workspace
+from vendi_guidance.app.server import LOCK, PREFIX, remove_abandoned, workspace
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing is killed there")
 
@@ -18,21 +20,23 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing 
 def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loads_it(
     tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch
 ):
-    folder, saved = tmp_path / "temporary", tmp_path / "saved.safetensors"
+    folder = tmp_path / "temporary"
     folder.mkdir()
     words = ("--model", tiny_sdxl_folder, "--probe", tiny_probe_folder, "--device", "cpu")
+    words += ("--steps", 10, "--batch-size", 2)
     with app_process(*words, TMPDIR=folder) as server, visitors(server.address) as [visitor]:
         assert visitor.call("generate", *usual(prompts="cat\ndog", images=2))["success"]
         [file] = visitor.call("save")["output"]["data"]
-        saved.write_bytes(visitor.http.get(file["url"]).content)
-        long = usual(prompts="cat\ndog", images=4, steps=10)
+        with ZipFile(BytesIO(visitor.http.get(file["url"]).content)) as packed:
+            saved = packed.read("memory.safetensors")
+        long = usual(prompts="cat\ndog", images=4)
         with pytest.raises(httpx.TransportError):
             for message in visitor.messages("generate", *long):
                 if any(one["progress"] > 0.5 for one in message.get("progress_data", [])):
                     server.process.kill()
         assert server.process.wait(200) == -signal.SIGKILL
     [left] = folder.glob(f"{PREFIX}*")  # libraries may leave others
-    [second] = left.glob("sessions/*/generation-*")
+    [second] = left.glob("sessions/*/generation")
     for arm in ("without", "with"):
         images = read_run(second / arm).images
         assert 0 < len(images) < 8 and all(image.getbbox() for image in images)
@@ -40,22 +44,15 @@ def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loa
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     with served(tiny_sdxl_folder, tiny_probe_folder) as address, visitors(address) as [visitor]:
         assert not left.exists()
-        files = {"files": (saved.name, saved.read_bytes())}
+        files = {"files": ("memory.safetensors", saved)}
         [stored] = visitor.http.post("gradio_api/upload", files=files).json()
         sent = {"path": stored, "meta": {"_type": "gradio.FileData"}}
         assert "4 images are remembered" in str(visitor.call("load", sent)["output"])
         assert visitor.call("generate", *usual())["success"]
         port = httpx.URL(address).port
         second_server = served(tiny_sdxl_folder, tiny_probe_folder, port=port)
-        with pytest.raises(OSError, match=f"--port {port} cannot be used: "), second_server:
+        with pytest.raises(OSError, match=f"--port {port} is taken: name another"), second_server:
             pass
-
-
-@pytest.mark.parametrize("host", ["bad..name", "192.0.2.1"])
-def test_a_host_that_cannot_be_used_is_named_at_once(host):
-    with pytest.raises(OSError, match=f"--host {host} cannot be used: "):
-        check_address(host, None)
-    check_address("127.0.0.1", None)
 
 
 def test_folders_of_killed_servers_go_and_others_stay(tmp_path, monkeypatch):

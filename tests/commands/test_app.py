@@ -9,6 +9,7 @@ from tests.helpers.app_at_hand import app_process, request_of
 from tests.helpers.commands import assert_refused, invoke
 from tests.helpers.runs import read_run
 from vendi_guidance.app.session import Session
+from vendi_guidance.app.studio import probe_beside
 from vendi_guidance.commands import app
 
 
@@ -43,7 +44,7 @@ def test_the_lora_rests_in_the_rounds(monkeypatch, tiny_sdxl_folder, tiny_lora_f
     def generate_once(folder, studio, *_):
         session = Session(folder)
         *_, generation = studio.generate(session, request_of(), lambda share, what: None)
-        rows.extend(read_run(generation.arms["with"].folder).rows)
+        rows.extend(read_run(generation.folder / "with").rows)
         raise SystemExit
 
     monkeypatch.setattr(app, "serving", generate_once)
@@ -54,7 +55,7 @@ def test_the_lora_rests_in_the_rounds(monkeypatch, tiny_sdxl_folder, tiny_lora_f
 def test_a_demo_model_is_judged_by_the_probe_beside_it(tmp_path):
     for name in ("demo-faces", "demo-faces-probe", "demo-pixart", "demo-probe"):
         (tmp_path / name).mkdir()
-    found = [app.probe_beside(tmp_path / model) for model in ("demo-faces", "demo-pixart")]
+    found = [probe_beside(tmp_path / model) for model in ("demo-faces", "demo-pixart")]
     assert found == [tmp_path / "demo-faces-probe", tmp_path / "demo-probe"]
-    assert app.probe_beside(tmp_path / "demo-faces" / "elsewhere") is None
+    assert probe_beside(tmp_path / "demo-faces" / "elsewhere") is None
     assert app.EXAMPLES.keys() == {probe.name for probe in found}

@@ -12,9 +12,8 @@ from uuid import uuid4
 
 import httpx
 
-from vendi_guidance.app.request import Request, read_prompts
-from vendi_guidance.app.scoring import Scorer, open_scorer
 from vendi_guidance.app.server import serving, workspace
+from vendi_guidance.app.session import Request
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.runs.options import RunOptions
 
@@ -22,27 +21,19 @@ ENDS = ("process_completed", "unexpected_error", "refused")
 """Types of the last message of a server about an action."""
 
 
-def studio_of(folder: Path) -> Studio:
-    """A studio with the model in a folder, on the CPU, with two steps by default."""
+def studio_of(folder: Path, probe: Path | None = None) -> Studio:
+    """A studio with the model in a folder, on the CPU, with two steps."""
     given: dict[str, Any] = {"model": str(folder), "steps": 2, "batch_size": 2, "device": "cpu"}
-    return Studio(RunOptions(**given, dtype="float32"))
+    return Studio(RunOptions(**given, dtype="float32"), probe=probe)
 
 
-def scorer_of(studio: Studio, probe: Path) -> Scorer:
-    return open_scorer(None, None, probe, studio.model, "cpu")
-
-
-def request_of(prompts: str = "cat\ndog", **changes: Any) -> Request:
-    fields: dict[str, Any] = {"images": 2, "strength": 0.5, "seed": 0, "steps": 2}
-    fields |= {"guidance_scale": 5.0, "batch_size": 2}
-    return Request(read_prompts(prompts), **{**fields, **changes})
+def request_of(text: str | None = "cat\ndog", **changes: Any) -> Request:
+    return Request(text, **{"images": 2, "diversity": 0.5, "seed": 0, **changes})
 
 
 def usual(**changes: Any) -> list[Any]:
     """Values of the page's fields, in order."""
-    fields: dict[str, Any] = {"prompts": "cat", "images": 1, "dial": 0.5, "seed": 0}
-    fields |= {"steps": 1, "scale": 5, "batch": 2}
-    return list({**fields, **changes}.values())
+    return list({"prompts": "cat", "images": 1, "diversity": 0.5, "seed": 0, **changes}.values())
 
 
 APP = ("-m", "vendi_guidance", "app")
@@ -97,11 +88,9 @@ class Visitor:
 @contextmanager
 def served(model: Path, probe: Path, examples: str = "cat", **where: Any) -> Iterator[str]:
     """Run a server in this process; yields its address."""
-    studio = studio_of(model)
-    with workspace() as folder:
-        scorer = scorer_of(studio, probe)
-        with serving(folder, studio, scorer, examples, **where) as address:
-            yield address
+    studio = studio_of(model, probe)
+    with workspace() as folder, serving(folder, studio, examples, **where) as address:
+        yield address
 
 
 @contextmanager

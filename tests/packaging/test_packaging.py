@@ -125,7 +125,8 @@ def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
 def test_the_app_generates_and_reports_from_the_wheel(
     installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path
 ):
-    words = ("--model", tiny_sdxl_folder, "--probe", tiny_probe_folder, "--device", "cpu")
+    words = ("--model", tiny_sdxl_folder, "--probe", tiny_probe_folder)
+    words += ("--device", "cpu", "--steps", 1)
     start = (installed / "bin" / "vendi-guidance", "app")
     where = {"cwd": tmp_path, "PYTHONPATH": installed, "TMPDIR": tmp_path}
     with (
@@ -133,8 +134,8 @@ def test_the_app_generates_and_reports_from_the_wheel(
         visitors(server.address) as [visitor],
     ):
         assert "Vendi Guidance" in visitor.http.get("").text
-        assert visitor.call("generate", "cat", 1, 0.5, 0, 1, 5, 2)["success"]
-        assert visitor.call("pack")["success"]
+        assert visitor.call("generate", "cat", 1, 0.5, 0)["success"]
+        assert visitor.call("save")["success"]
 
 
 def test_a_type_checker_sees_the_types_of_the_lazy_names(tmp_path):

@@ -1,20 +1,15 @@
-"""The server of the page, reachable from this machine only by default."""
+"""The server of the page, reachable from this machine only."""
 
-import errno
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any
 
 from filelock import FileLock
 
-from vendi_guidance.app.scoring import Scorer
-from vendi_guidance.app.session import Sessions
 from vendi_guidance.app.studio import Studio
 
 LARGEST_UPLOAD = 2**28
@@ -50,52 +45,32 @@ def remove_abandoned(folder: Path) -> None:
                     shutil.rmtree(left, ignore_errors=True)
 
 
-def check_address(host: str, port: int | None) -> None:
-    """Raise OSError, which names the host or the port, if a server cannot listen there.
-
-    Gradio's error names neither, and comes after five seconds for each port that it tries.
-    """
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-        family, *_, address = min(found)  # IPv4 if there is both: IPv6 may be switched off
-        socket.create_server(address, family=family).close()
-    except (OSError, UnicodeError) as error:
-        is_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
-        option = f"--port {port}" if is_port else f"--host {host}"
-        raise OSError(f"{option} cannot be used: {getattr(error, 'strerror', error)}") from None
-
-
 @contextmanager
 def serving(
-    folder: Path,
-    studio: Studio,
-    scorer: Scorer,
-    examples: str = "",
-    host: str = "127.0.0.1",
-    port: int | None = None,
+    folder: Path, studio: Studio, examples: str = "", port: int | None = None
 ) -> Iterator[str]:
     """Serve the page within this context; yields its address.
 
     Args:
         folder: from `workspace`.
         examples: initial prompts.
-        host: address to listen on; "127.0.0.1" admits this machine only.
         port: None takes the first free one from 7860.
 
     Raises:
-        OSError: the port or the host cannot be used; the message says which.
+        OSError: the port is taken.
     """
-    from vendi_guidance.app.actions import Actions  # imports Gradio
-    from vendi_guidance.app.page import STYLE, build, theme
+    import gradio as gr
 
-    check_address(host, port)
-    sessions = Sessions(folder / "sessions")
-    page = build(Actions(studio, scorer, sessions), studio.options, examples)
-    look: dict[str, Any] = {"theme": theme(), "css_paths": STYLE, "footer_links": []}
+    from vendi_guidance.app.actions import Actions
+    from vendi_guidance.app.page import build
+
+    sessions = folder / "sessions"
+    sessions.mkdir()
+    page = build(Actions(studio, sessions), examples)
     try:
         try:
             _, address, _ = page.launch(
-                server_name=host,
+                server_name="127.0.0.1",
                 server_port=port,
                 share=False,
                 quiet=True,
@@ -103,12 +78,13 @@ def serving(
                 max_file_size=LARGEST_UPLOAD,
                 ssr_mode=False,
                 run_history=False,
-                **look,
+                theme=gr.themes.Default(primary_hue="blue", font=["system-ui", "sans-serif"]),
+                css_paths=Path(__file__).with_name("style.css"),
+                footer_links=[],
             )
         except OSError:  # its message is about Gradio's own settings
-            problem = f"--port {port} is taken" if port else f"no port is free at --host {host}"
-            raise OSError(f"{problem}: name another with --port") from None
+            taken = f"--port {port} is taken" if port else "no port from 7860 to 7959 is free"
+            raise OSError(f"{taken}: name another with --port") from None
         yield address
     finally:
-        sessions.end_all()
         page.close(verbose=False)

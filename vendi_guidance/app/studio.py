@@ -1,163 +1,159 @@
-"""Generates the same prompts and seeds without and with guidance, as two runs that take turns.
+"""Generates the same prompts and seeds without and with guidance, as two runs that take turns, and
+scores them.
 
 These are runs like those of `vendi-guidance generate`, in folders of the session. The guided run
 begins with the session's memory and adds its images to it.
 """
 
-import inspect
 import math
+import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
-import torch
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from diffusers import StableDiffusionXLPipeline
 
-from vendi_guidance.app.request import Request
-from vendi_guidance.app.session import ARMS, Arm, Generation, Session
+from vendi_guidance.app.session import ARMS, Generation, Request, Session
 from vendi_guidance.checks import check_device
-from vendi_guidance.guidance.window import WINDOW, SlidingWindow
+from vendi_guidance.evaluation.comparison import Comparison, compare
+from vendi_guidance.evaluation.embedding import Embedding
+from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.features.probe import open_labeler
+from vendi_guidance.features.prompts import open_prompt_embedder
+from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import find, load, open_run
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.prompt_files import save_prompts
 
-BETA = 1.0
-"""Weight of the example images: a lower weight has little effect, a higher one makes all images
-alike."""
-
-OnProgress = Callable[[float, str], None]
-"""Called with the share of a generation that is done, and a description of the current step."""
-
 
 class StopGenerating(Exception):  # noqa: N818
-    """Raised within a pipeline call when the visitor presses Stop."""
+    """Raised within a pipeline call to stop it."""
 
 
 class Studio:
-    """A loaded model with which sessions take turns to generate.
+    """A loaded model with which sessions take turns to generate, and what scores its images.
 
     Args:
         options: options of the runs. Prompts, output and the fields of a `Request` are replaced.
+        images: name of an image embedder, as for `evaluate`. None is the probe's, or pixels.
+            Prompts are compared by the second text encoder of an SDXL, or by their words.
+        probe: folder of a classifier that says which looks images of its prompts have. None is the
+            one beside a demo model, if there is one.
 
     Raises:
-        ValueError, OSError, ImportError: the model cannot be used; the message says why.
+        ValueError, OSError, ImportError: the model, the embedder or the probe cannot be used; the
+            message says why.
     """
 
-    def __init__(self, options: RunOptions) -> None:
+    def __init__(
+        self, options: RunOptions, images: str | None = None, probe: Path | None = None
+    ) -> None:
         check_device(options.device)
         self.model = find(options)
         self.options = self.model.options
+        self.name = Path(options.model).resolve().name
+        self.probe = probe or probe_beside(self.model.folder)
+        images = images or (f"probe:{self.probe}" if self.probe else "pixels")
+        is_sdxl = self.model.pipeline.stock is StableDiffusionXLPipeline
+        prompts = f"sdxl:{self.model.folder}" if is_sdxl else "words"
+        self._embedding = Embedding(
+            open_image_embedder(images, device=options.device),
+            open_prompt_embedder(prompts, device=options.device),
+        )
         self._pipe = load(self.model, options.device)
         self._lock = Lock()
-        # features and prompt embedding of one image, as in a memory, once they are known
-        self._sample: tuple[Tensor, Tensor] | None = None
-
-    @property
-    def name(self) -> str:
-        """The model's name; for a path, its last part."""
-        name = self.options.model
-        return Path(name).resolve().name if Path(name).exists() else name
-
-    def truncated(self, prompt: str) -> tuple[int, str]:
-        """The number of tokens that the model reads, and the rest of the prompt beyond them."""
-        call = inspect.signature(type(self._pipe).__call__).parameters
-        longest = getattr(call.get("max_sequence_length"), "default", None)
-        found = []
-        for tokenizer in self._pipe.components.values():
-            if isinstance(tokenizer, PreTrainedTokenizerBase):
-                limit = tokenizer.model_max_length
-                limit = min(limit, longest) if isinstance(longest, int) else limit
-                limit -= tokenizer.num_special_tokens_to_add()
-                tokens = tokenizer(prompt, add_special_tokens=False, verbose=False).input_ids
-                found.append((limit, tokenizer.decode(tokens[limit:])))
-        return max(found, default=(0, ""))  # of the encoder that reads most
-
-    def check_memory(self, window: SlidingWindow) -> None:
-        """Raise ValueError if a memory holds prompt embeddings of another text encoder.
-
-        The model's own embeddings are known once it has generated an image.
-        """
-        if self._sample is not None:
-            features, prompts = self._sample
-            window.of_shape(features.shape[1:]).check(features, prompts)
+        self.width: int | None = None  # of the model's prompt embeddings, once known
 
     def generate(
-        self, session: Session, request: Request, on_progress: OnProgress
+        self, session: Session, request: Request, on_progress: Callable[[float, str], object]
     ) -> Iterator[Generation]:
         """Generate for a session; yields its generation after each batch of images.
 
-        `session.stop` ends it after the current denoising step; finished batches are kept.
+        `session.stop` ends it after the current denoising step; finished batches are kept. Each
+        step, `on_progress` gets the share that is done, and a description.
 
         Raises:
             ValueError, OSError: the images cannot be generated; the message says why.
         """
-        with session.alone(), ExitStack() as stack:
+
+        def on_step(step: int, steps: int) -> None:
+            if session.stop.is_set():
+                raise StopGenerating
+            # at most 1: batches are halved, and become more, if memory runs out
+            share = min(1.0, (made + step / steps) / batches)
+            on_progress(share, f"{arm} guidance, step {step} of {steps}")
+
+        with ExitStack() as stack, suppress(StopGenerating):
             stack.callback(session.stop.clear)
-            generation = Generation(session.new_folder(), request, {})
-            for name in ARMS:
-                generation.arms[name] = self._open(name, generation, session, stack)
-            session.generation = generation
-            session.window = generation.arms[ARMS[-1]].window
-            batches = len(ARMS) * math.ceil(request.total / request.batch_size)
-            made, name = 0, ""
-
-            def on_step(step: int, steps: int) -> None:
-                if session.stop.is_set():
-                    raise StopGenerating
-                # at most 1: batches are halved, and become more, if memory runs out
-                share = min(1.0, (made + step / steps) / batches)
-                on_progress(share, f"{name} guidance, step {step} of {steps}")
-
-            unfinished = dict(generation.arms)
-            while unfinished:
-                for name, arm in list(unfinished.items()):
-                    arm.run.on_step = on_step
-                    with self._lock:
-                        self._pipe.guidance = arm.guidance
-                        try:
-                            count = next(arm.rounds, None)
-                        except StopGenerating:
-                            return
-                    if count is None:
-                        del unfinished[name]
-                        continue
+            generation = session.generation = Generation(session.folder / "generation", request)
+            shutil.rmtree(generation.folder, ignore_errors=True)
+            generation.folder.mkdir()
+            for arm in ARMS:
+                run = generation.runs[arm] = self._open(arm, session, request, stack)
+                run.on_step = on_step
+                run.waits = True  # the page shows a batch as soon as it is generated
+            session.window = generation.runs["with"].window
+            turns = deque((arm, run.rounds()) for arm, run in generation.runs.items())
+            made, count = 0, len(request.prompts) * request.images
+            batches = len(ARMS) * math.ceil(count / self.options.batch_size)
+            while turns:
+                arm, rounds = turns.popleft()
+                with self._lock:
+                    is_over = next(rounds, None) is None
+                if not is_over:
                     made += 1
-                    window = generation.arms[ARMS[0]].window  # all by this model
-                    if window.latent_shape is not None and window.prompts is not None:
-                        self._sample = torch.empty(1, *window.latent_shape), window.prompts[:1]
+                    turns.append((arm, rounds))
+                    prompts = generation.runs["without"].window.prompts
+                    self.width = None if prompts is None else prompts.shape[1]
                     yield generation
 
-    def _open(self, name: str, generation: Generation, session: Session, stack: ExitStack) -> Arm:
-        request, folder = generation.request, generation.folder
-        diversity: dict[str, Any] = {"diversity": 0.0}
-        memory = None
-        if name == ARMS[-1]:
-            diversity = {"diversity": request.strength}
-            if session.liked:
-                diversity |= {"exemplars": torch.stack(session.liked), "beta": BETA}
-            if len(session.window):
-                memory = folder / "memory.safetensors"
-                session.window.save(memory)
+    def _open(self, arm: str, session: Session, request: Request, stack: ExitStack) -> Runner:
+        folder = session.folder / "generation"
+        memory = folder / "earlier.safetensors" if arm == "with" and len(session.window) else None
+        if memory is not None:
+            session.window.save(memory)
+        dial = {"diversity": request.diversity if arm == "with" else 0.0}
         options = replace(
             self.options,
             prompts=str(save_prompts(folder / "prompts.jsonl", request.prompts)),
-            steps=request.steps,
-            guidance_scale=request.guidance_scale,
             images_per_prompt=request.images,
-            batch_size=request.batch_size,
             seed=request.seed,
-            output=folder / name,
+            output=folder / arm,
             diversity_window=WINDOW,
             window_in=memory,
-            window_out=folder / f"{name}.safetensors",  # lets diversity 0 remember images, too
-            diversity=self.options.diversity | diversity,
+            window_out=folder / f"{arm}.safetensors",  # lets diversity 0 remember images, too
+            diversity=self.options.diversity | dial,
         )
+        pipe = copy(self._pipe)  # with its own guidance
         with self._lock:
-            group = ProcessGroup(0, 1, options.device)
-            return Arm(open_run(options, group, Stop(), stack, self._pipe))
+            return open_run(options, ProcessGroup(0, 1, options.device), Stop(), stack, pipe)
+
+    def compare(self, generation: Generation) -> Comparison:
+        """Compare the two arms.
+
+        Raises:
+            ValueError: there are too few images for any score.
+        """
+        embedding, reports = self._embedding, []
+        judges = Judges(labels=open_labeler(self.probe, generation.request.prompts))
+        for arm, run in generation.runs.items():
+            folder, name = run.folder.path, f"{arm} guidance"
+            report = evaluate(folder, name=name, embedding=embedding, judges=judges)
+            embedding = embedding.with_kernels_of(report.inputs)
+            reports.append(report)
+        return compare(*reports)
+
+
+def probe_beside(model: Path) -> Path | None:
+    """The folder of the classifier for a demo model's images, next to the model's own folder."""
+    folders = [model.parent / name for name in (f"{model.name}-probe", "demo-probe")]
+    return next((folder for folder in folders if folder.is_dir()), None)

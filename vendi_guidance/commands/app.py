@@ -1,7 +1,7 @@
 """Generate in the browser, with and without guidance side by side.
 
 Uses the demo model unless --model names another. The page has no password, so it can be reached
-only from this machine unless --host allows others.
+only from this machine; `ssh -L 7860:127.0.0.1:7860 MACHINE` leads to it from another one.
 
 \b
   vendi-guidance app
@@ -19,7 +19,6 @@ from typing import Any
 import click
 import transformers
 
-from vendi_guidance.app.scoring import open_scorer
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.checks import optional_import
@@ -34,14 +33,13 @@ from vendi_guidance.commands.run_options import (
 )
 from vendi_guidance.runs.options import RunOptions
 
-LOCAL = "127.0.0.1"
 EXAMPLES = {
     "demo-faces-probe": "portrait\nportrait, bun\nportrait, red hair, sunglasses",
     "demo-probe": "waving hand\nthumbs up\nbaby, dark skin tone",
 }
 """Example prompts for each demo's probe: two that leave the look open, and one that names some."""
 
-COMMON = ("model", "steps", "batch_size", "image_embedder", "host", "port", "device", "dtype")
+COMMON = ("model", "steps", "batch_size", "image_embedder", "port", "device", "dtype")
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
@@ -49,13 +47,8 @@ COMMON = ("model", "steps", "batch_size", "image_embedder", "host", "port", "dev
 @undistilled_option
 @sampling_option(
     "--image-embedder",
-    show_default="the probe for the demo's prompts, else pixels",
+    show_default="the probe's, else pixels",
     help="Image features that diversity is scored on, named as in evaluate.",
-)
-@sampling_option(
-    "--prompt-embedder",
-    show_default="the model's own if it is an SDXL, else none",
-    help="Prompt features, named as in evaluate.",
 )
 @sampling_option(
     "--probe",
@@ -63,7 +56,6 @@ COMMON = ("model", "steps", "batch_size", "image_embedder", "host", "port", "dev
     show_default="MODEL-probe or demo-probe beside the model, if there is one",
     help="Folder of a classifier that counts looks, such as the demo's.",
 )
-@output_option("--host", default=LOCAL, help="Address to listen on; 0.0.0.0 admits other machines.")
 @output_option(
     "--port",
     type=click.IntRange(1, 65535),
@@ -71,34 +63,16 @@ COMMON = ("model", "steps", "batch_size", "image_embedder", "host", "port", "dev
     help="Port to listen on.",
 )
 @machine_options
-def main(
-    host: str,
-    port: int | None,
-    image_embedder: str | None,
-    prompt_embedder: str | None,
-    probe: Path | None,
-    **given: Any,
-) -> None:
+def main(port: int | None, image_embedder: str | None, probe: Path | None, **given: Any) -> None:
     transformers.utils.logging.disable_progress_bar()
     with workspace() as folder:
         optional_import("gradio", "gradio", "vendi-guidance app", extra="app")
-        studio = Studio(RunOptions(**given))
+        studio = Studio(RunOptions(**given), image_embedder, probe)
         for remark in studio.model.remarks:
             tell(remark)
-        probe = probe or probe_beside(studio.model.folder)
-        scorer = open_scorer(image_embedder, prompt_embedder, probe, studio.model, given["device"])
-        end = Event()
-        examples = EXAMPLES.get(probe.name, "") if probe else ""
-        with serving(folder, studio, scorer, examples, host, port) as address:
+        examples, end = EXAMPLES.get(studio.probe.name, "") if studio.probe else "", Event()
+        with serving(folder, studio, examples, port) as address:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: end.set())
             click.echo(f"{given['model']} at {address} (Ctrl-C stops it)")
-            if host != LOCAL:
-                tell("anyone who can reach this machine can generate: there is no password")
             end.wait()
-
-
-def probe_beside(model: Path) -> Path | None:
-    """The folder of the classifier for a demo model's images, next to the model's own folder."""
-    folders = [model.parent / name for name in (f"{model.name}-probe", "demo-probe")]
-    return next((folder for folder in folders if folder.is_dir()), None)
