@@ -107,7 +107,7 @@ def request_fields(examples: str) -> list[Any]:
         prompts = gr.Textbox(
             examples,
             label="Prompts, one per line",
-            info=f"At most {MOST_PROMPTS} of {LONGEST_PROMPT} characters. Ctrl+Enter generates.",
+            info=f"At most {MOST_PROMPTS}, of {LONGEST_PROMPT} characters. Ctrl+Enter generates.",
             lines=6,
             max_lines=10,
             scale=3,
