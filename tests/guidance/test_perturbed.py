@@ -137,6 +137,7 @@ def generate(pipe, guidance, steps):
     return pipe(**given, **guidance.on(pipe))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2, 4, 8])
 @pytest.mark.parametrize(
     "kind", ["DDIM", "EulerDiscrete", "LCM", "TCD", "DPMSolverMultistep", "UniPCMultistep"]

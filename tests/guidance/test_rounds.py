@@ -86,6 +86,7 @@ def evaluations(pipe, guidance=None, **how):
 # Where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "guided"), [(4, True), (10, False)])
 @pytest.mark.parametrize("kind", SCHEDULERS)
 def test_rounds_are_made_once_within_a_step_of_the_level_and_every_scheduler_goes_on_from_them(

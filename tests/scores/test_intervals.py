@@ -102,6 +102,7 @@ def assert_covers(truth, intervals):
     assert covered >= 0.94 - 3 * math.sqrt(0.95 * 0.05 / len(intervals))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "each", "spread"), [(8, 4, "normal"), (32, 4, "skewed"), (3, 16, "images")]
 )
@@ -121,6 +122,7 @@ def test_the_interval_of_a_mean_over_prompts_covers_it_as_often_as_promised(coun
     assert_covers({"normal": 1, "skewed": 5, "images": 1}[spread], intervals)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", [rke, conditional_rke])
 def test_the_interval_covers_the_mean_score_of_as_many_new_items_as_often_as_promised(score):
     """Of overlapping modes of unequal weight, and prompts of two kinds."""
