@@ -91,11 +91,6 @@ def test_the_code_of_every_page_is_run():
     assert sorted(pages) == sorted([*ALONE, *WITH_MODELS, "docs/modular.md"])
 
 
-@pytest.mark.parametrize(("page", "most"), [("README.md", 119), ("docs/architecture.md", 80)])
-def test_a_page_stays_short_with_the_rest_behind_links(page, most):
-    assert len((ROOT / page).read_text("utf-8").splitlines()) <= most
-
-
 def command_lines():
     """Of the pages and of the commands' own help, by where they are."""
     group = click.Context(main)

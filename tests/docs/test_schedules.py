@@ -59,7 +59,3 @@ def test_what_is_inserted_is_the_wanted_level_or_the_highest_of_training():
     assert trained_to.inserted == pytest.approx(14.6, abs=0.02)
     assert trained_to.wanted == pytest.approx(0.2 * 256)
     assert (trained_to.nearest, trained_to.after, trained_to.timestep) == (0, 0, 999)
-
-
-def test_classifier_free_guidance_counts_twice():
-    assert schedule_of(model_of("SDXL", 50)).evaluations == 100

@@ -16,7 +16,7 @@ from ziamath import Latex
 
 import vendi_guidance
 from scripts.docs.docstrings import Docstrings
-from scripts.docs.site import NOTEBOOKS, OUTSIDE, PAGES, makeExtension, notebook_page, write_pages
+from scripts.docs.site import NOTEBOOKS, OUTSIDE, PAGES, makeExtension, write_pages
 from tests.docs.test_docs import broken_links, without_code
 
 ROOT = Path(__file__).parents[2]
@@ -111,18 +111,6 @@ def test_formulas_of_a_page_hold_no_command_that_is_not_known(page):
     for formula in (*blocks, *re.findall(r"(?<![\w`])\$([^$`\n]+)\$", without_code(page))):
         assert "\\" not in convert(formula), formula
         assert Latex(formula).getsize()[1] < TALLEST, formula
-
-
-def test_a_notebook_shows_what_its_cells_print_and_draw():
-    image = {"output_type": "execute_result", "data": {"image/png": "AAAA", "text/plain": "i"}}
-    outputs = [{"output_type": "stream", "text": ["seen\n"]}, image]
-    cells = [
-        {"cell_type": "markdown", "source": ["# Title"]},
-        {"cell_type": "code", "source": ["f()"], "outputs": outputs},
-    ]
-    page = notebook_page({"cells": cells})
-    assert page.startswith("# Title\n\n```python\nf()\n```\n\n```text\nseen\n```\n\n![")
-    assert "data:image/png;base64,AAAA" in page
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from PIL import Image
 
 from integrations.comfyui.schedule import keep_schedule
 from integrations.comfyui.scoring import CELL, score
@@ -110,10 +109,7 @@ def test_of_two_nodes_in_a_row_the_last_one_counts(nodes):
     twice = patched(nodes, patched(nodes, Model(others)), diversity=1.0)
     [other, _, (*_, wrapper)] = twice.wrappers
     assert other == others[0]
-    assert (
-        wrapper._settings.diversity
-        == patched(nodes, diversity=1.0).wrappers[1][2]._settings.diversity
-    )
+    assert wrapper._settings.diversity == 1.0
     assert patched(nodes, twice, diversity=0.0).wrappers == others
 
 
@@ -224,14 +220,3 @@ def test_the_example_workflow_is_wired_as_the_nodes_are(nodes):
         sockets = [one["name"] for one in drawn["inputs"]]
         widgets = [one for one in schema.inputs if one.id not in sockets]
         assert drawn["widgets_values"] == [one.about["default"] for one in widgets]
-
-
-def test_the_template_has_a_title_a_thumbnail_and_says_what_to_choose():
-    assert EXAMPLE.stem == "Diverse Batch"
-    with Image.open(EXAMPLE.with_suffix(".jpg")) as thumbnail:
-        assert thumbnail.format == "JPEG"
-    by_type = {node["type"]: node for node in WORKFLOW["nodes"]}
-    loader = by_type["CheckpointLoaderSimple"]
-    [model] = loader["properties"]["models"]
-    assert [model["name"]] == loader["widgets_values"] and model["url"].endswith(model["name"])
-    assert "choose any checkpoint" in by_type["MarkdownNote"]["widgets_values"][0]

@@ -245,13 +245,6 @@ def test_the_scales_of_a_guider_with_two_are_both_off(tmp_path):
     assert (guider.cfg1, guider.cfg2) == (3.0, 2.0)
 
 
-def test_the_same_seed_gives_the_same_samples_with_the_memory_of_a_batch(tmp_path):
-    first, again = (draw(memory(tmp_path)) for _ in range(2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, draw(memory(tmp_path), seed=1))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_sampler_draws_other_noise_after_the_rounds_than_at_its_first_steps(tmp_path):
     drawn = []
 
@@ -264,11 +257,12 @@ def test_the_sampler_draws_other_noise_after_the_rounds_than_at_its_first_steps(
     assert drawn[0] == 0 and drawn[1] not in (0, 1) and drawn[2:] == drawn[:2]
 
 
-@pytest.mark.parametrize("kind", ["session", "file"])
-def test_a_lasting_memory_gives_other_samples_from_the_same_seed(tmp_path, monkeypatch, kind):
+@pytest.mark.parametrize("kind", ["this batch", "session", "file"])
+def test_a_seed_gives_the_same_samples_unless_the_memory_lasts(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(memories, "_session", {})
     first, second = (draw(memory(tmp_path, kind)) for _ in range(2))
-    assert not torch.equal(first, second)
+    assert torch.equal(first, second) == (kind == "this batch")
+    assert bool([*tmp_path.iterdir()]) == (kind == "file")
     assert torch.equal(first, draw(memory(tmp_path, kind, "another")))
 
 
@@ -468,16 +462,6 @@ def test_a_round_can_ask_for_a_perturbed_prompt_which_only_that_evaluation_gets(
     assert moved[:, :3].all() and not moved[:, 3:].any()
     assert len(near[:, 0].unique(dim=0)) == len(near)
     assert asked[0]["y"] is own["y"] and guider.conds["positive"][0]["model_conds"] is own
-
-
-def test_conditioning_without_tokens_has_no_perturbed_prompt(tmp_path, monkeypatch):
-    def ask(score, step):
-        assert not step.network.has_prompt
-        return step.network.denoise(step.latents, perturb=lambda tokens, sample, mask: tokens)
-
-    monkeypatch.setattr(Score, "gradient", ask)
-    with pytest.raises(ValueError, match="the conditioning has no token embeddings"):
-        draw(memory(tmp_path))
 
 
 class Patcher:

@@ -145,28 +145,6 @@ def test_two_runs_of_ksampler_advanced_give_the_images_of_one(server, workflow, 
     assert difference.max() <= 2  # latents leave the first run scaled, and enter the second so
 
 
-def test_a_guider_with_two_scales_is_guided_as_one_with_the_same_cfg(server, workflow):
-    one = workflow({"seed": 7, "steps": 5, "cfg": 5.0})
-    two = workflow({"seed": 7, "steps": 5})
-    inputs = two[SAMPLER]["inputs"]
-    negative = inputs["negative"]
-    guider = {"model": inputs["model"], "cond1": inputs["positive"], "cond2": negative}
-    guider |= {"negative": negative, "cfg_conds": 5.0, "cfg_cond2_negative": 1.0}
-    schedule = {"model": inputs["model"], "scheduler": "sgm_uniform", "steps": 5, "denoise": 1.0}
-    sampled = {"latent_image": inputs["latent_image"]}
-    for name, kind, given in (
-        ("noise", "RandomNoise", {"noise_seed": 7}),
-        ("guider", "DualCFGGuider", guider | {"style": "regular"}),
-        ("sampler", "KSamplerSelect", {"sampler_name": "euler"}),
-        ("sigmas", "BasicScheduler", schedule),
-    ):
-        two[name] = {"class_type": kind, "inputs": given}
-        sampled[name] = [name, 0]
-    two[SAMPLER] = {"class_type": "SamplerCustomAdvanced", "inputs": sampled}
-    found = [images(server, server.run(prompt)) for prompt in (one, two)]
-    assert abs(found[0] - found[1]).max() <= 2
-
-
 def test_the_template_browser_finds_a_title_and_a_thumbnail(server):
     assert server.get("/api/workflow_templates") == {"vendi-guidance": ["Diverse Batch"]}
     thumbnail = server.read(quote(f"{EXAMPLES}/Diverse Batch.jpg"))

@@ -45,15 +45,6 @@ def test_a_gram_matrix_is_symmetric_has_ones_on_its_diagonal_and_is_made_of_bloc
             torch.testing.assert_close(blocks(rows, columns), gram[rows, columns])
 
 
-@small
-@given(seeds, sizes, st.floats(1e-3, 10))
-def test_gaussian_similarities_never_exceed_one(seed, n, sigma):
-    x = normal(seed, n, 40).float()
-    assert (Gaussian(sigma)(x, x) <= 1).all()
-    unit = Cosine().unit(x)
-    assert (Gaussian(sigma).on_sphere(unit @ unit.T) <= 1).all()
-
-
 @pytest.mark.parametrize("signs", [torch.ones(60), torch.arange(60) % 2 * 2.0 - 1])
 def test_distances_near_one_between_features_of_norm_fifty_survive_float32(signs):
     """All in one place, and in two clusters far apart."""
@@ -118,7 +109,6 @@ LAYOUTS = {
     "transposed": lambda x: x.T.contiguous().T,
     "array": lambda x: x.numpy(),
     "fortran": lambda x: np.asfortranarray(x.numpy()),
-    "strided array": lambda x: np.repeat(x.numpy(), 3, axis=1)[:, ::3],
     "read-only": lambda x: np.frombuffer(x.numpy().tobytes()).reshape(x.shape),
     "nested lists": lambda x: x.tolist(),
     "with graph": lambda x: x.clone().requires_grad_(),

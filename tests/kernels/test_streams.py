@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch.utils.data import DataLoader, TensorDataset
@@ -9,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.helpers.every_score import WITH_PROMPTS, every_score, normal, scores_of
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.kernels.standard import Cosine, Gaussian
-from vendi_guidance.kernels.streams import as_stream, chunks, concat_columns, gather, width
+from vendi_guidance.kernels.streams import as_stream, chunks, gather
 from vendi_guidance.scores.functional import cluster_vendi, conditional_vendi, vendi
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, RandomFourier
 
@@ -72,18 +71,6 @@ def test_whatever_gives_chunks_is_a_stream(source, chunk, tmp_path, monkeypatch)
             expected = float(vendi(features, **how))
             found = float(vendi(SOURCES[source](x, tmp_path), **how))
             assert found == pytest.approx(expected, rel=1e-5)
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.data())
-def test_samples_and_prompts_may_be_cut_differently(data):
-    def cut(x):
-        ends = [*sorted(data.draw(st.sets(st.integers(1, N - 1), max_size=6))), N]
-        return (x[start:end] for start, end in zip([0, *ends], ends, strict=False))
-
-    both = concat_columns(as_stream(cut(X)), as_stream(cut(T)))
-    assert width(both) == 7
-    assert torch.equal(gather(both), torch.cat([X, T], dim=1))
 
 
 def test_a_stream_is_read_as_it_is_needed():

@@ -44,14 +44,3 @@ def test_actions_are_pinned_to_a_commit_and_only_the_job_that_publishes_may_writ
     jobs = jobs_of(path.name).items()
     granted = {name: job["permissions"] for name, job in jobs if "permissions" in job}
     assert granted == ({"publish": {"id-token": "write"}} if path.stem == "publish" else {})
-
-
-def test_the_oldest_python_and_packages_are_tested_and_contributors_can_repeat_it():
-    least = first(r'requires-python = ">=([\d.]+)"', "pyproject.toml")
-    jobs = jobs_of("tests.yml")
-    assert jobs["newest"]["strategy"]["matrix"]["python"][0] == least
-    commands = " ".join(step.get("run", "") for step in jobs["oldest"]["steps"])
-    folders = first(r"tests/\{(.*)\}", "CONTRIBUTING.md")
-    assert f"tests/{{{folders}}}" in commands
-    assert {"app", "commands", "features"} <= set(folders.split(","))
-    assert first(r"(--resolution.*)", "CONTRIBUTING.md") in commands

@@ -3,7 +3,7 @@
 import torch
 
 from scripts.benchmarks import __main__ as benchmarks, guidance, scores
-from tests.helpers.commands import assert_refused, invoke, succeeds
+from tests.helpers.commands import succeeds
 
 
 def cells_of(line: str) -> list[str]:
@@ -26,9 +26,3 @@ def test_every_table_is_filled_and_the_machine_named(tmp_path):
     ratios = [row[6] for row in methods] + [row[5] for row in (one, eight, sixteen)]
     ratios += [row[i] for row in steps for i in (3, 4, 6, 7)]
     assert all(float(ratio) > 0 for ratio in ratios)
-
-
-def test_an_output_that_cannot_be_made_is_said_before_anything_is_measured(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(scores, "lines", None)
-    assert_refused(invoke(benchmarks.main, "--output", tmp_path / "file"), "file")

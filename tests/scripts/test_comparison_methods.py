@@ -6,16 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from diffusers import (
-    DDIMScheduler,
-    PixArtSigmaPipeline,
-    StableDiffusionXLPipeline,
-)
+from diffusers import DDIMScheduler, PixArtSigmaPipeline, StableDiffusionXLPipeline
 from PIL import Image
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
 from scripts.comparison.call import Call
-from scripts.comparison.prompt_noise import annealed, cads, seed_variance
+from scripts.comparison.prompt_noise import cads, seed_variance
 from scripts.comparison.sampling import (
     limited_interval,
     particle_guidance,
@@ -93,12 +89,6 @@ def test_a_method_changes_samples_but_neither_their_start_nor_the_pipeline(
         assert torch.equal(draw(pipe, method, 0.0), plain)
 
 
-@pytest.mark.parametrize(("method", "value"), STRONG[:3])
-def test_a_sample_does_not_depend_on_the_batch_it_is_drawn_in(pipe, method, value):
-    alone = [draw(pipe, method, value, [prompt], i) for i, prompt in enumerate(PROMPTS)]
-    torch.testing.assert_close(draw(pipe, method, value), torch.cat(alone), atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize(("method", "value"), STRONG)
 @pytest.mark.parametrize(
     ("kind", "guided"), [("SD3", True), ("PixArt-Sigma", True), ("SDXL", True), ("SDXL", False)]
@@ -121,15 +111,6 @@ def test_guidance_is_on_in_its_interval_and_not_evaluated_elsewhere(pipe, seen):
     without = draw(pipe, scale=1.0)
     samples = draw(pipe, limited_interval, 1.0)  # an empty interval is no guidance
     torch.testing.assert_close(samples, without, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("gamma", [0, 0.3, 0.9])
-def test_annealed_embeddings_keep_each_samples_mean_and_deviation(gamma):
-    y, noise = 2 * random(3, 5, 16) + torch.arange(3)[:, None, None], random(3, 5, 16, seed=1)
-    changed = annealed(y, noise, gamma, scale=4.0)
-    assert not torch.allclose(changed, y, atol=0.1)
-    torch.testing.assert_close(changed.mean(dim=(1, 2)), y.mean(dim=(1, 2)))
-    torch.testing.assert_close(changed.std(dim=(1, 2)), y.std(dim=(1, 2)))
 
 
 def embeddings_seen(pipe, seen):
@@ -212,14 +193,6 @@ def test_particle_guidance_changes_the_predicted_noise_as_the_authors_do(
     assert push.abs().max() > 0.01
 
 
-def test_samples_of_different_prompts_do_not_repel(pipe):
-    prompts = ["a cat", "a dog", "a cow"]
-    assert torch.equal(draw(pipe, particle_guidance, 5.0, prompts), draw(pipe, prompts=prompts))
-    plain, repelled = draw(pipe), draw(pipe, particle_guidance, 5.0)
-    assert torch.equal(repelled[2], plain[2])
-    assert not torch.allclose(repelled[:2], plain[:2], atol=1e-3)
-
-
 @pytest.mark.parametrize("steps", [1, 2, 9])
 def test_the_network_without_its_lora_makes_the_first_steps(steps):
     pipe = distilled("style", "lightning")
@@ -239,11 +212,7 @@ BLUE = 8 + 2 * POOL_SEED_STEP
 
 @pytest.mark.parametrize(
     ("settings", "last"),
-    [
-        ({}, None),
-        ({"preview_steps": 2}, [7, BLUE, 9]),
-        ({"guidance_scale": 2}, None),
-    ],
+    [({}, None), ({"preview_steps": 2}, [7, BLUE, 9]), ({"guidance_scale": 2}, None)],
 )
 def test_a_pool_has_the_samples_own_seeds_and_others(monkeypatch, settings, last):
     calls = []

@@ -60,14 +60,8 @@ def test_files_that_cannot_be_read_are_named(emoji, tmp_path):
     sheet.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"twemoji.webp cannot be read"):
         load_sheets(tmp_path)
-    sheet.unlink()
-    with pytest.raises(FileNotFoundError, match=r"twemoji\.webp"):
-        load_sheets(tmp_path)
     names.write_text("ear\n")
     with pytest.raises(ValueError, match=r"noto.webp has 384x128 pixels, but 1 .* need 384x64"):
-        load_sheets(tmp_path)
-    names.unlink()
-    with pytest.raises(FileNotFoundError, match=r"concepts\.txt"):
         load_sheets(tmp_path)
 
 

@@ -34,25 +34,6 @@ def test_more_text_modes_leave_less_to_the_images_and_say_more(nearest):
     assert rises(scores["Information-Vendi"])
 
 
-def test_more_image_modes_are_diversity_that_the_texts_do_not_explain():
-    """The second row, for pairs of modes."""
-    scores = samples.mixture_scores(
-        [samples.mixture(2, modes, PAIRS, 0, "modes") for modes in (2, 4, 6)]
-    )
-    assert rises(scores["Conditional-Vendi"])
-    assert falls(scores["Information-Vendi"])
-
-
-def test_modes_are_paired_with_their_own_and_points_with_the_nearest():
-    def distance(pairs):
-        return ((pairs.texts - pairs.images) ** 2).sum()
-
-    modes, points = (samples.mixture(2, 4, PAIRS, 0, nearest) for nearest in ("modes", "points"))
-    assert np.mean((modes.images[:, 1] > 0) == (modes.texts[:, 1] > 0)) > 0.9
-    assert len(np.unique(modes.images, axis=0)) == PAIRS
-    assert distance(points) < distance(modes)
-
-
 def prompts_and_images():
     """Features of 10 kinds of 12 images, and of their prompts, which name the kind."""
     r = torch.Generator().manual_seed(0)

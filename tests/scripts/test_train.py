@@ -1,7 +1,6 @@
 """The demo model's training: what it is shown."""
 
 import json
-from pathlib import Path
 
 import click
 import numpy as np
@@ -11,7 +10,6 @@ from PIL import Image
 
 from scripts.demo import emoji
 from scripts.demo.texts import make_tokenizer
-from scripts.demo.training import Training
 
 CONCEPTS = ("waving hand", "ear", "nose")
 
@@ -78,11 +76,6 @@ def test_images_are_read_by_vendor_and_tone_on_white(tmp_path, monkeypatch):
     # Fluent's package has the names of its second and third skin tones exchanged
     assert loaded.pixels[0, 2, 1:, 0, 0, 0].tolist() == [85, 95, 90, 100, 105]
     assert (loaded.pixels[0, :, 0] == 255).all()  # what is transparent is white
-
-
-@pytest.mark.parametrize(("batch", "of_vae"), [(64, 32), (1, 1)])
-def test_an_autoencoder_is_shown_half_as_many_images_but_never_none(batch, of_vae):
-    assert Training(Path(), 1, batch, "cpu", torch.float32).of_vae.batch == of_vae
 
 
 def test_missing_npm_is_said_with_the_remedy(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import torch
 from diffusers import DiffusionPipeline
 
 from scripts.demo import held_out, train_pixart, training
-from scripts.demo.emoji import Emoji, caption
 from scripts.demo.held_out import measure
 from tests.helpers.commands import succeeds
 from tests.helpers.small_demo import interrupt, small_demo
@@ -39,16 +38,3 @@ def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(tmp_pat
     assert "4 steps of 2 images took 0 minutes on one CPU core in float32." in card
     assert "`demo-probe` in float32" in card and "| 16 steps, CFG scale 3 | " in card
     assert "Twemoji" in card
-
-
-def test_the_tokenizer_knows_captions_and_says_what_it_does_not_know(tmp_path):
-    pictures = Emoji(("waving hand", "ear"), torch.zeros(2, 3, 6, 3, 64, 64, dtype=torch.uint8))
-    tokenizer = train_pixart.make_tokenizer(pictures)
-    words = caption("waving hand", "fluent", "medium-dark")
-    ids = tokenizer(words).input_ids
-    assert tokenizer.unk_token_id not in ids
-    assert ids[-1] == tokenizer.eos_token_id
-    assert tokenizer.decode(ids, skip_special_tokens=True) == words
-    assert tokenizer.unk_token_id in tokenizer("Ω").input_ids
-    tokenizer.save_pretrained(tmp_path)
-    assert type(tokenizer).from_pretrained(tmp_path)(words).input_ids == ids

@@ -39,8 +39,6 @@ def test_other_text_is_a_prompt():
     ("name", "content", "message"),
     [
         ("a.txt", " \n\n", r"a\.txt has no prompts"),
-        ("a.jsonl", "", r"a\.jsonl has no prompts"),
-        ("a.csv", "", r"a\.csv has no prompts"),
         ("a.csv", "prompt\n", r"a\.csv has no prompts"),
         ("a.csv", "text,id\ncat,1\n", r"a\.csv, line 1 has no column 'prompt', only text, id"),
         ("a.csv", "id,prompt\n1,cat\n2\n", r"a\.csv, line 3 has no text under 'prompt'"),
@@ -48,7 +46,6 @@ def test_other_text_is_a_prompt():
         ("a.jsonl", '{"prompt": "cat"}\n{"prompt": \n', r"a\.jsonl, line 2 is not JSON"),
         ("a.jsonl", '{"text": "cat"}\n', r"a\.jsonl, line 1 has no text under 'prompt'"),
         ("a.jsonl", '{"prompt": 3}\n', r"a\.jsonl, line 1 has no text under 'prompt'"),
-        ("a.jsonl", '{"prompt": " "}\n', r"a\.jsonl, line 1 has no text under 'prompt'"),
         ("a.jsonl", '["cat"]\n', r"a\.jsonl, line 1 is not a JSON object"),
         ("a.txt", b"caf\xe9\n", r"a\.txt is not UTF-8"),
         ("a.jsonl", '{"prompt": "a \\ud800 cat"}', r"line 1 has '\\ud800', half of a surrogate"),
