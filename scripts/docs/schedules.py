@@ -26,7 +26,7 @@ from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
-from vendi_guidance.guidance.timing import cfg_every
+from vendi_guidance.guidance.timing import FEW, cfg_every
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
@@ -35,7 +35,7 @@ SHOWN = 8
 
 COLUMNS = (
     *("model", "noise to signal before each step"),
-    *("wanted", "nearest step", "inserted", "after step", "evaluations", "guided"),
+    *("wanted", "rounds at (step)", "evaluations", "guided"),
 )
 
 
@@ -147,9 +147,12 @@ def rows() -> str:
         listed = [shown(ratio) for ratio in starts]
         if len(listed) > SHOWN:
             listed[SHOWN // 2 : -SHOWN // 2] = ["..."]
-        near = "-" if nearest is None else f"{shown(starts[nearest])} ({nearest + 1})"
-        levels = [", ".join(listed), shown(wanted), near, shown(inserted)]
-        cells.append([name, *levels, after + 1, *costs])
+        is_distilled = model["steps"] <= FEW and not model["cfg"]
+        if is_distilled or nearest is None:
+            made = f"{shown(inserted)} ({after + 1})"
+        else:
+            made = f"{shown(starts[nearest])} ({nearest + 1})"
+        cells.append([name, ", ".join(listed), shown(wanted), made, *costs])
     return table(COLUMNS, cells, 2)
 
 
