@@ -52,7 +52,6 @@ from vendi_guidance.scores.alignment import (
     in_batch_similarity as in_batch_similarity,
 )
 from vendi_guidance.scores.bandwidth import median_distance as median_distance
-from vendi_guidance.scores.convergence import convergence as convergence
 from vendi_guidance.scores.functional import (
     cluster_rke as cluster_rke,
     cluster_vendi as cluster_vendi,
@@ -64,7 +63,10 @@ from vendi_guidance.scores.functional import (
     rke as rke,
     vendi as vendi,
 )
-from vendi_guidance.scores.intervals import score_interval as score_interval
+from vendi_guidance.scores.intervals import (
+    convergence as convergence,
+    score_interval as score_interval,
+)
 from vendi_guidance.scores.manifold import manifold_scores as manifold_scores
 from vendi_guidance.scores.metrics import (
     ConditionalRKEScore as ConditionalRKEScore,

@@ -12,7 +12,6 @@ from scipy.stats import t as student
 from vendi_guidance.kernels.precomputed import Precomputed
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
-from vendi_guidance.scores.convergence import convergence
 from vendi_guidance.scores.functional import (
     cluster_vendi,
     conditional_rke,
@@ -21,7 +20,7 @@ from vendi_guidance.scores.functional import (
     rke,
     vendi,
 )
-from vendi_guidance.scores.intervals import score_interval
+from vendi_guidance.scores.intervals import convergence, score_interval
 from vendi_guidance.scores.spectra import Exact, Nystrom
 from vendi_guidance.scores.subsampling import FEWEST_IMAGES, LARGEST_PART, subsample
 

@@ -7,58 +7,37 @@ import torch
 
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
 from vendi_guidance.scores.alignment import in_batch_similarity
-from vendi_guidance.scores.convergence import FEWEST, Convergence, convergence
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.groups import rows_by_label
+from vendi_guidance.scores.intervals import CURVES_FROM, Convergence, convergence, eight_sizes
 from vendi_guidance.scores.modes import ROUNDING, Mode, find_modes, group_scores
 from vendi_guidance.scores.spectra import Exact
 
-DENSE_UP_TO = 2000
-"""Most images whose eigenvectors are computed; larger batches are sampled at random."""
-
-CURVES_FROM = 2 * FEWEST
-"""Fewest images for convergence curves."""
-
+DENSE_UP_TO = 2000  # most images whose eigenvectors are computed: a random sample of larger batches
+CURVE_UP_TO = 1000  # largest size in a convergence curve
 EIGENVALUES = 100  # most of a spectrum
 
 
 @dataclass(frozen=True)
 class Group:
-    """Images that belong together, such as those of one prompt.
-
-    Attributes:
-        label: the label that the images share, such as their prompt.
-        rows: row numbers of the images.
-        vendi: Vendi score of the images, from 1 to their number.
-        similarity: mean cosine of two of the images; None for a single one.
-        looks: number of distinct correct variants among their labels; None without labels.
-    """
+    """Images with the same label, such as their prompt."""
 
     label: Hashable
     rows: tuple[int, ...]
     vendi: float
-    similarity: float | None
-    looks: int | None
+    similarity: float | None  # mean cosine of two of the images; None for a single one
+    looks: int | None  # number of distinct correct variants; None without labels
 
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """The structure of a batch.
+    """The structure of a batch."""
 
-    Attributes:
-        groups: the groups, least diverse first; empty if every image has a label of its own.
-        modes: the leading modes, with row numbers of the whole batch.
-        spectra: eigenvalues, largest first, of K_X/n ("pictures") and, if there are prompts, of
-            K_T/n ("prompts") and K_X∘K_T/n ("joint").
-        convergence: "conditional_vendi" and "vendi" against the number of images.
-        looked_at: the number of images that "modes" and spectra are computed from.
-    """
-
-    groups: list[Group]
-    modes: list[Mode]
-    spectra: dict[str, list[float]]
-    convergence: dict[str, Convergence]
-    looked_at: dict[str, int]
+    groups: list[Group]  # least diverse first; empty if every image has a label of its own
+    modes: list[Mode]  # with row numbers of the whole batch
+    spectra: dict[str, list[float]]  # by the names in `ScoreInputs.eigenvalues`
+    convergence: dict[str, Convergence]  # "conditional_vendi" and "vendi"
+    looked_at: dict[str, int]  # the number of images behind "modes" and spectra
 
 
 @torch.no_grad()
@@ -100,10 +79,9 @@ def _groups(inputs: ScoreInputs) -> list[Group]:
 
 
 def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:
-    n = min(len(inputs), 1000)  # the curves' last size
-    if n < CURVES_FROM:
+    if len(inputs) < CURVES_FROM:
         return {}
-    sizes = [round(FEWEST * (n / FEWEST) ** (step / 7)) for step in range(8)]
+    sizes = eight_sizes(min(len(inputs), CURVE_UP_TO))
     x, t, kernels = inputs.x, inputs.t, (inputs.kernel_x, inputs.kernel_t)
     curves = {"vendi": convergence(vendi, x, kernels[0], sizes=sizes)}
     if t is not None:

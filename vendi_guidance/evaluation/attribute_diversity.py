@@ -10,7 +10,7 @@ A judge gives probabilities. Scores are expectations over the true values, if it
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import exp, sqrt
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge
 from vendi_guidance.evaluation.batches import Batch
 from vendi_guidance.scores.groups import rows_by_label
-from vendi_guidance.scores.subsampling import with_interval
+from vendi_guidance.scores.subsampling import Estimate, with_interval
 
 MIX = "training_mix.json"
 
@@ -33,20 +33,11 @@ Mix: TypeAlias = Sequence[tuple[float, Mapping[str, Mapping[str, float]]]]
 """Kinds of training images: the share of each kind, and the shares of values by attribute within
 it, for captions that leave the attribute open."""
 
-Estimate: TypeAlias = tuple[float, float | None, float | None]
-"""A score and the ends of its 95% confidence interval, which are None for too few prompts."""
-
 
 @dataclass(frozen=True)
 class Shares:
-    """One attribute in the images of one prompt.
-
-    Attributes:
-        count: number of images.
-        shares: share of each value, by the judge's probabilities.
-        named: the value that the prompt names, or None.
-        entropy: expected entropy of the values in nats.
-    """
+    """One attribute in the images of one prompt: the share of each value by the judge's
+    probabilities, the value that the prompt names, and the expected entropy in nats."""
 
     prompt: str
     count: int
@@ -60,11 +51,10 @@ class AttributeScores:
     """One attribute in all images.
 
     Attributes:
-        by_prompt: the shares of values for each prompt.
-        effective_values: the effective number of values in the images of prompts that leave the
-            attribute open: exp of the entropy's mean over these prompts; None without any.
-        even: the same for as many images whose values are equally likely.
-        training: the same for as many training images; None if these are not known.
+        effective_values: the exponential of the mean entropy over prompts that leave the attribute
+            open; None without any.
+        even, training: the same for as many images with equally likely values, and for as many
+            training images; None if these are not known.
         named_kept: the share of images that show the value that their prompt names, mean over
             prompts; None if no prompt names one. Its interval covers the choice of prompts and the
             judge's uncertainty.
@@ -77,18 +67,9 @@ class AttributeScores:
     training: float | None
     named_kept: Estimate | None
 
-    @property
-    def entropies(self) -> dict[str, float]:
-        """The entropy for each prompt that leaves the attribute open."""
-        return {one.prompt: one.entropy for one in self.by_prompt if one.named is None}
-
 
 def read_mix(folder: Path) -> Mix | None:
-    """Read the mix of the training images from a probe's folder; None if it has none.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
+    """The mix of the training images in a probe's folder, if any; ValueError if it is damaged."""
     path = folder / MIX
     if not path.is_file():
         return None
@@ -112,12 +93,8 @@ def attribute_scores(
 ) -> list[AttributeScores]:
     """The values of each attribute in the images of each prompt.
 
-    Args:
-        features: (n, d) features by `judge.embed`, if known.
-        mix: the mix of the training images, if known.
-
-    Raises:
-        ValueError: there is no judge, or an attribute applies to no image's prompt.
+    `features` are (n, d) features by `judge.embed`, computed here if None. ValueError if there is
+    no judge, or an attribute applies to no image's prompt.
     """
     if not attributes:
         return []
@@ -126,32 +103,20 @@ def attribute_scores(
     if features is None:
         features = torch.cat([judge.embed(images) for images in batch.images.chunks()])
     prompts = rows_by_label(batch.prompts or [], len(batch.images))
-    results = []
-    for attribute in attributes:
-        p, by_prompt, shown = judge.probabilities(features, attribute).cpu().double(), [], {}
-        for prompt, rows in prompts.items():
-            if attribute.is_for(str(prompt)):
-                own, named = p[rows], attribute.named(str(prompt))
-                shares, entropy = tuple(own.mean(0).tolist()), expected_entropy(own)
-                by_prompt.append(Shares(str(prompt), len(own), shares, named, entropy))
-                if named is not None:
-                    shown[str(prompt)] = own[:, attribute.values.index(named)]
-        if not by_prompt:
-            raise ValueError(
-                f"attribute {attribute.name!r} is for the prompt {attribute.prompt!r}, but there "
-                "are no images of it"
-            )
-        effective = _effective_values(attribute, by_prompt, mix)
-        results.append(AttributeScores(attribute, by_prompt, *effective, _named_kept(shown)))
-    return results
+    return [
+        _scores(attribute, judge.probabilities(features, attribute).cpu().double(), prompts, mix)
+        for attribute in attributes
+    ]
 
 
 def change(first: AttributeScores, second: AttributeScores) -> Estimate | None:
     """The ratio of two runs' effective values over the prompts of both that leave the attribute
     open; None without such prompts."""
-    before, after = first.entropies, second.entropies
-    changes = [after[prompt] - before[prompt] for prompt in before if prompt in after]
-    return _exp_of_mean(changes) if changes else None
+    before, after = (
+        {one.prompt: one.entropy for one in run.by_prompt if one.named is None}
+        for run in (first, second)
+    )
+    return _exp_of_mean([after[prompt] - before[prompt] for prompt in before if prompt in after])
 
 
 def expected_entropy(p: Tensor) -> float:
@@ -166,46 +131,67 @@ def expected_entropy(p: Tensor) -> float:
     return float((counts @ torch.special.entr(shares)).sum())
 
 
-def _effective_values(
-    attribute: Attribute, by_prompt: Sequence[Shares], mix: Mix | None
-) -> tuple[Estimate | None, float | None, float | None]:
-    """The effective values of an attribute, of even draws and of training images."""
-    name, values, training = attribute.name, attribute.values, None
+def _scores(
+    attribute: Attribute, p: Tensor, prompts: Mapping[Hashable, list[int]], mix: Mix | None
+) -> AttributeScores:
+    """One attribute's scores from p: (n, values) and the rows of each prompt's images."""
+    by_prompt, shown = [], {}
+    for prompt, rows in prompts.items():
+        if attribute.is_for(str(prompt)):
+            own, named = p[rows], attribute.named(str(prompt))
+            shares, entropy = tuple(own.mean(0).tolist()), expected_entropy(own)
+            by_prompt.append(Shares(str(prompt), len(own), shares, named, entropy))
+            if named is not None:
+                shown[str(prompt)] = own[:, attribute.values.index(named)]
+    if not by_prompt:
+        raise ValueError(
+            f"attribute {attribute.name!r} is for the prompt {attribute.prompt!r}, but there "
+            "are no images of it"
+        )
     left_open = [one for one in by_prompt if one.named is None]
-    if not left_open:
-        return None, None, None
-    counts = [one.count for one in left_open]
-    if mix and all(name in kind and {*kind[name]} <= {*values} for _, kind in mix):
-        shares = dict.fromkeys(values, 0.0)
-        for share, kind in mix:
-            for shown, within in kind[name].items():
-                shares[shown] += share * within / sum(kind[name].values())
-        training = _of_draws(counts, [*shares.values()])
-    value, low, high = _exp_of_mean([one.entropy for one in left_open])
-    ends = (low and max(1.0, low), high and min(float(len(values)), high))
-    return (value, *ends), _of_draws(counts, [1.0] * len(values)), training
+    counts, values = [one.count for one in left_open], len(attribute.values)
+    return AttributeScores(
+        attribute,
+        by_prompt,
+        _exp_of_mean([one.entropy for one in left_open], least=1.0, most=float(values)),
+        _of_draws(counts, [1.0] * values),
+        _of_draws(counts, _training_shares(attribute, mix or [])),
+        _named_kept(shown),
+    )
 
 
-def _of_draws(counts: Sequence[int], shares: Sequence[float]) -> float:
+def _training_shares(attribute: Attribute, mix: Mix) -> list[float]:
+    """The share of each value in the training images; [] if the mix does not have them all."""
+    name, shares = attribute.name, dict.fromkeys(attribute.values, 0.0)
+    if not all(name in kind and {*kind[name]} <= {*shares} for _, kind in mix):
+        return []
+    for share, kind in mix:
+        for shown, within in kind[name].items():
+            shares[shown] += share * within / sum(kind[name].values())
+    return [*shares.values()] if mix else []
+
+
+def _of_draws(counts: Sequence[int], shares: Sequence[float]) -> float | None:
     """Effective values of prompts with these numbers of images, with these shares of values."""
+    if not counts or not shares:
+        return None
     p = torch.tensor([shares], dtype=torch.float64, device="cpu")
     entropy = cache(lambda count: expected_entropy((p / p.sum()).expand(count, -1)))
     return exp(fmean(map(entropy, counts)))
 
 
-def _exp_of_mean(logarithms: Sequence[float]) -> Estimate:
+def _exp_of_mean(logarithms: Sequence[float], **limits: float) -> Estimate | None:
     """exp of the mean over prompts."""
 
     def value(rows: list[int]) -> float:
         return exp(fmean(logarithms[row] for row in rows))
 
-    found, ends = with_interval(value, range(len(logarithms)), is_ratio=True)
-    return found, *(ends or (None, None))
+    prompts = range(len(logarithms))
+    return with_interval(value, prompts, is_ratio=True, **limits) if logarithms else None
 
 
 def _named_kept(shown: Mapping[str, Tensor]) -> Estimate | None:
-    """`AttributeScores.named_kept` from the probabilities, by prompt, that images show the value
-    that the prompt names."""
+    """The score from the probabilities that each prompt's images show the value it names."""
     if not shown:
         return None
     prompts = [prompt for prompt, p in shown.items() for _ in range(len(p))]
@@ -216,5 +202,4 @@ def _named_kept(shown: Mapping[str, Tensor]) -> Estimate | None:
         return fmean(float(every[rows][own].mean()) for own in groups)
 
     doubt = sqrt(sum(float((p * (1 - p)).sum()) / len(p) ** 2 for p in shown.values())) / len(shown)
-    value, ends = with_interval(kept, prompts, common=doubt)
-    return (value, None, None) if ends is None else (value, max(0.0, ends[0]), min(1.0, ends[1]))
+    return with_interval(kept, prompts, common=doubt, least=0.0, most=1.0)

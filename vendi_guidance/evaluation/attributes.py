@@ -17,16 +17,13 @@ from torch.nn.functional import normalize, one_hot
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 
-TEMPLATES = (
+TEMPLATES = (  # embeddings are averaged over phrases, because single ones are unreliable
     "a photo of {value} {attribute}",
     "an image with {value} {attribute}",
     "{attribute}: {value}",
     "a picture, {value} {attribute}",
 )
-"""Phrases for a value; their embeddings are averaged, because single phrases are unreliable."""
-
-TEMPERATURE = 0.01
-"""The softmax temperature of cosines, as in CLIP."""
+TEMPERATURE = 0.01  # of the softmax of cosines, as in CLIP
 
 
 @dataclass(frozen=True)
@@ -61,12 +58,8 @@ class Attribute:
         """The value that a prompt names in whole words, ignoring case; the longest if several."""
         if self.asked is not None:
             return self.asked.get(prompt)
-        text = prompt.casefold()
-        found = [
-            value
-            for value in self.values
-            if re.search(rf"(?<!\w){re.escape(value.casefold())}(?!\w)", text)
-        ]
+        words = {value: rf"(?<!\w){re.escape(value.casefold())}(?!\w)" for value in self.values}
+        found = [value for value in words if re.search(words[value], prompt.casefold())]
         return max(found, key=len, default=None)
 
 
@@ -84,11 +77,7 @@ class AttributeJudge(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ZeroShot(AttributeJudge):
-    """Zero-shot classification with CLIP or SigLIP: the softmax over cosines of image and phrases.
-
-    Attributes:
-        images, texts: the model's image and text embedder.
-    """
+    """Zero-shot classification with CLIP or SigLIP: softmax over cosines of image and phrases."""
 
     images: ImageEmbedder
     texts: PromptEmbedder
@@ -182,7 +171,7 @@ def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]
 
 
 def _items(given: Any, name: str) -> list[tuple[str, Any]]:
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict):
         raise ValueError(f"{name} must be an object, got {given!r:.80}")
     return list(given.items())
 

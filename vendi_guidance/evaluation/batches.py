@@ -22,24 +22,16 @@ from vendi_guidance.storage.images import image_files, open_image, to_rgb
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
 
-AT_ONCE = 256
-"""Most images in memory at a time."""
-
-PROMPT_COLUMNS = ("prompt", "text", "caption")
-"""Columns that may hold prompts, in order of preference."""
+AT_ONCE = 256  # most images in memory
+PROMPT_COLUMNS = ("prompt", "text", "caption")  # in order of preference
 
 
 @dataclass(frozen=True, eq=False)
 class LazyImages(Sequence[Image.Image]):
-    """RGB images that are read on access.
+    """RGB images that are read on access."""
 
-    Attributes:
-        read: returns the path, PIL image, array or tensor of a row number.
-        rows: the row number of each image.
-    """
-
-    read: Callable[[int], Any]
-    rows: Sequence[int]
+    read: Callable[[int], Any]  # the path, PIL image, array or tensor of a row number
+    rows: Sequence[int]  # the row number of each image
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -100,11 +92,7 @@ class Batch:
         return ((images, [*islice(prompts, len(images))]) for images in self.images.chunks())
 
     def column(self, name: str) -> list[float]:
-        """The numbers in a column of `metadata.jsonl`, one for each image.
-
-        Raises:
-            ValueError: there is no such column, or it has values that are not finite numbers.
-        """
+        """The n finite numbers in a column of `metadata.jsonl`; ValueError if it has no such."""
         if self.rows is None:
             raise ValueError(f"column {name!r} is needed, but there is no metadata.jsonl")
         for row in self.rows:

@@ -109,11 +109,8 @@ class ImageReader:
     ) -> tuple[FileFeatures, dict[str, Any]]:
         """Features of the readable images, and the embedder's settings as JSON values.
 
-        Args:
-            embedder: an embedder, its name, or (n, d) features, which are copied.
-
-        Raises:
-            ValueError: no image can be read, or the features are malformed or contain NaN.
+        Given (n, d) features are copied. ValueError if no image can be read, or features are
+        malformed or contain NaN.
         """
         every = list(range(len(images)))
         if isinstance(embedder, (Tensor, np.ndarray)):
@@ -137,22 +134,13 @@ READER = ImageReader()
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """A batch without its unreadable images, with the inputs of its scores.
-
-    Attributes:
-        batch: the images that could be read.
-        kept: their row numbers among all given images.
-        given: the number of given images.
-        inputs: the inputs of the scores.
-        settings: the settings that the scores depend on, as JSON values.
-        skipped: the files that could not be read.
-    """
+    """A batch without its unreadable images, with the inputs of its scores."""
 
     batch: Batch
-    kept: list[int]
+    kept: list[int]  # row numbers of the images among those given
     given: int
     inputs: ScoreInputs
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # what the scores depend on, as JSON values
     skipped: list[BadImage]
 
 
@@ -198,11 +186,8 @@ def embed_prompts(
 def choose_kernel(
     kernel: Kernel | None, usual: dict[str, float], embedder: dict[str, Any], x: Tensor
 ) -> tuple[Kernel, dict[str, Any]]:
-    """A kernel for (n, d) features, and its settings as JSON values.
-
-    None is a Gaussian with the `usual` bandwidth for the embedder's name, or else the features'
-    median distance.
-    """
+    """A kernel for (n, d) features, and its settings as JSON values; None is a Gaussian with the
+    `usual` bandwidth for the embedder's name, or else the median distance."""
     if kernel is None and embedder["name"] in usual:
         kernel = Gaussian(usual[embedder["name"]])
     if kernel is not None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vendi_guidance.checks import counted
-from vendi_guidance.evaluation.analysis import CURVES_FROM, analyse
+from vendi_guidance.evaluation.analysis import analyse
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores
 from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.embedding import (
@@ -27,12 +27,11 @@ from vendi_guidance.evaluation.results import Report, ScoreResult
 from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
+from vendi_guidance.scores.intervals import CURVES_FROM
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 from vendi_guidance.scores.subsampling import ENOUGH, LEVEL, Subsamples, subsample
 
-MOST_REFERENCES = 1000
-"""Most reference images that the subsamples behind confidence intervals are compared with, to save
-time; the same ones for all subsamples."""
+MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the same ones for all
 
 
 def evaluate(

@@ -18,39 +18,24 @@ from vendi_guidance.scores.manifold import manifold_scores
 from vendi_guidance.scores.references import frechet_distance, kernel_distance
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
-NEIGHBOURS = 5
-"""k of the k-nearest-neighbour balls in precision, recall, density and coverage."""
+NEIGHBOURS = 5  # k of the balls in precision, recall, density and coverage
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreInputs:
-    """The inputs of all scores of n images.
+    """The inputs of all scores of n images; scores without their inputs are left out."""
 
-    Attributes:
-        x: (n, d) features of the images.
-        kernel_x: the similarity of two images.
-        t: (n, m) features of the prompts; None without prompts.
-        kernel_t: the similarity of two prompts.
-        groups: n labels of images that belong together, such as their prompts.
-        truncation: how many eigenvalues the truncated scores keep; None leaves these scores out.
-        clip: (n,) CLIPScores 100 max(cos, 0) of each image and its prompt.
-        faithfulness: (n,) how well each image matches its prompt, in any unit.
-        labels: what the images show; at least one prompt asks for a known label.
-        seconds: (n,) generation time of each image.
-        reference: (m, d) features of real images.
-    """
-
-    x: Tensor
+    x: Tensor  # (n, d) features of the images
     kernel_x: Kernel
-    t: Tensor | None = None
+    t: Tensor | None = None  # (n, m) features of the prompts
     kernel_t: Kernel | None = None
-    groups: Sequence[Hashable] | None = None
-    truncation: int | None = None
-    clip: Tensor | None = None
-    faithfulness: Tensor | None = None
-    labels: Labels | None = None
-    seconds: Tensor | None = None
-    reference: Tensor | None = None
+    groups: Sequence[Hashable] | None = None  # n labels of images that belong together
+    truncation: int | None = None  # how many eigenvalues the truncated scores keep
+    clip: Tensor | None = None  # (n,) CLIPScores 100 max(cos, 0) of each image and its prompt
+    faithfulness: Tensor | None = None  # (n,) how well each image matches its prompt, in any unit
+    labels: Labels | None = None  # at least one prompt asks for a known label
+    seconds: Tensor | None = None  # (n,) generation time of each image
+    reference: Tensor | None = None  # (m, d) features of real images
 
     def __len__(self) -> int:
         return len(self.x)
@@ -104,8 +89,7 @@ class ScoreInputs:
     def scores(self, spectrum: Spectrum) -> dict[str, float]:
         """All scores that these inputs allow, by their names in `measures.MEASURES`.
 
-        Args:
-            spectrum: how to compute entropies of order 1; those of order 2 are always exact.
+        The spectrum is for entropies of order 1; those of order 2 are always exact.
         """
         found = self.vendi_scores(Entropy(), spectrum)
         if self.truncation is not None:
@@ -158,21 +142,17 @@ def _distinct(t: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def prompt_fidelity(labels: Labels) -> float | None:
-    """The share of images that show what their prompt asks for, in [0, 1].
-
-    Images whose prompt asks for no known label are left out; None if no others remain.
-    """
+    """The share of images that show what their prompt asks for, among those whose prompt asks for a
+    known label; None without any."""
     pairs = zip(labels.asked, labels.shown, strict=True)
     correct = [asked == shown for asked, shown in pairs if asked is not None]
     return sum(correct) / len(correct) if correct else None
 
 
 def looks_by_group(groups: Sequence[Hashable], labels: Labels) -> dict[Hashable, int]:
-    """The number of distinct correct variants in each group of images.
+    """The number of distinct correct variants in each group, given n groups and n labels.
 
-    Args:
-        groups: group labels of n images, such as their prompts.
-        labels: what the n images show. Images whose prompt asks for no known label are left out.
+    Images whose prompt asks for no known label are left out.
     """
     looks: dict[Hashable, set[Hashable]] = {}
     for group, asked, shown, variant in zip(groups, *labels, strict=True):

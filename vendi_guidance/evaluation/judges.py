@@ -19,7 +19,7 @@ from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.groups import as_keys
 
 Judge: TypeAlias = Callable[[Sequence[Image], Sequence[str]], "Sequence[float] | Tensor"]
-"""A function of images and their prompts that returns a number per image; higher is better."""
+Faithfulness: TypeAlias = str | Sequence[float] | Tensor | Judge
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Judges:
     """
 
     clip: str | tuple[ImageEmbedder, PromptEmbedder] | None = None
-    faithfulness: str | Sequence[float] | Tensor | Judge | None = None
+    faithfulness: Faithfulness | None = None
     labels: Labels | Labeler | None = None
     attributes: Sequence[Attribute] = ()
     attribute_judge: AttributeJudge | None = None
@@ -57,9 +57,7 @@ NO_JUDGES = Judges()
 def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedded:
     """Add CLIPScores, faithfulness and labels to a batch (attributes: see `attribute_diversity`).
 
-    Raises:
-        ValueError: a judge needs prompts and there are none, or it does not return one finite
-            number or label for each image.
+    ValueError if a judge has no prompts, or not one finite number or label for each image.
     """
     batch, inputs, settings = found.batch, found.inputs, dict(found.settings)
     if judges.clip is not None:
@@ -71,15 +69,12 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
         values, name = _faithfulness(found, judges.faithfulness)
         inputs, settings["faithfulness"] = replace(inputs, faithfulness=values), {"name": name}
     labels = _labels(found, judges.labels)
-    known = 0 if labels is None else sum(asked is not None for asked in labels.asked)
-    if known:
+    if labels is not None and (known := sum(asked is not None for asked in labels.asked)):
         inputs, settings["labeled"] = replace(inputs, labels=labels), known
     return replace(found, inputs=inputs, settings=settings)
 
 
-def _faithfulness(
-    found: Embedded, given: str | Sequence[float] | Tensor | Judge
-) -> tuple[Tensor, str]:
+def _faithfulness(found: Embedded, given: Faithfulness) -> tuple[Tensor, str]:
     """(n,) float64 faithfulness of the images that could be read, and the name of its source."""
     batch = found.batch
     if isinstance(given, str):

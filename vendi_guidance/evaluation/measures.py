@@ -12,22 +12,13 @@ from vendi_guidance.scores.manifold import ManifoldScores
 
 @dataclass(frozen=True)
 class Measure:
-    """How a score is displayed and interpreted.
-
-    Attributes:
-        title: display name.
-        meaning: short explanation.
-        form: format specification, as `format` takes it.
-        is_ratio: whether two scores are compared by their ratio rather than their difference.
-        better: 1 if higher is better, -1 if lower is better, 0 if neither.
-        low, high: range of the score.
-    """
+    """How a score is displayed and interpreted; its range is [low, high]."""
 
     title: str
     meaning: str
     form: str = ".3f"
-    is_ratio: bool = False
-    better: int = 1
+    is_ratio: bool = False  # whether two scores are compared by ratio rather than difference
+    better: int = 1  # 1 if higher is better, -1 if lower is better, 0 if neither
     low: float = -inf
     high: float = inf
 
@@ -104,8 +95,7 @@ SECTIONS: dict[str, dict[str, Measure]] = {
 
 MEASURES = {name: measure for section in SECTIONS.values() for name, measure in section.items()}
 
-HEADLINE = ("conditional_vendi", "vendi")
-"""Candidates for the score that decides which batch is more diverse; the first available one."""
+HEADLINE = ("conditional_vendi", "vendi")  # the first that is available decides a comparison
 
 
 def basis(name: str, settings: dict[str, Any]) -> str:

@@ -20,19 +20,12 @@ TIMES = "×\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class ScoreResult:
-    """A score with its confidence interval.
-
-    Attributes:
-        value: the score.
-        low, high: the 95% confidence interval for the same number of new prompts or images; None
-            if there are too few for one.
-        basis: the settings that the score depends on, as text.
-    """
+    """A score with its 95% confidence interval, for the same number of new prompts or images."""
 
     value: float
-    low: float | None
+    low: float | None  # None for too few images
     high: float | None
-    basis: str
+    basis: str  # the settings that the score depends on
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,21 +87,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference in one score between two batches.
-
-    Attributes:
-        first, second: the scores of the compared images.
-        change: second / first if `is_ratio`, else second - first.
-        low, high: the 95% confidence interval of the change; None if there are too few images.
-        is_ratio: whether the change is a ratio; False also if a batch or a subsample scores 0.
-    """
+    """The difference in one score between two batches, with its 95% confidence interval."""
 
     first: float
     second: float
-    change: float
-    low: float | None
+    change: float  # second / first if `is_ratio`, else second - first
+    low: float | None  # None for too few images
     high: float | None
-    is_ratio: bool
+    is_ratio: bool  # False also if a batch or a subsample scores 0
 
     def format_change(self, measure: Measure, value: float | None = None) -> str:
         """The change (or `value` in its place) as text: a factor or a difference."""

@@ -79,14 +79,9 @@ def entropy_gradient(
         grad_A H = -V_t diag(log(lambda + c)) V_t^T + mean(log(lambda + c)) V_t V_t^T
 
     where V_t holds the t = `rank` leading eigenvectors, lambda their eigenvalues, and c is the mass
-    that truncation adds to each. Returns (n, n), symmetric, always finite. If lambda_t equals
-    lambda_(t + 1), it is one of several one-sided gradients.
-
-    Args:
-        eigenvalues: (n,) in any order, summing to 1.
-        eigenvectors: (n, n), one per column, as returned by `torch.linalg.eigh`.
-        rank: as in `truncate`, with the same errors.
-        last: compute only the last N rows, at a cost of n^2 each; None computes all.
+    that truncation adds to each. Takes (n,) eigenvalues in any order and (n, n) eigenvectors, one
+    per column. Returns (n, n), symmetric, always finite, or only its `last` rows, at a cost of n^2
+    each. If lambda_t equals lambda_(t + 1), it is one of several one-sided gradients.
     """
     n = len(eigenvalues)
     kept = _kept(n, rank)

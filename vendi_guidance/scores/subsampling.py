@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import stdev
+from typing import TypeAlias
 
 import torch
 from scipy.stats import t as student
@@ -22,38 +23,26 @@ from torch import Tensor
 
 from vendi_guidance.scores.groups import rows_by_label
 
-FEWEST_PROMPTS = 8
-"""With fewer labels, items are drawn."""
-
-FEWEST_IMAGES = 20
-"""With fewer items of few labels, there are no intervals."""
-
+FEWEST_PROMPTS = 8  # with fewer labels, items are drawn
+FEWEST_IMAGES = 20  # with fewer items of few labels, there are no intervals
 ENOUGH = f"{FEWEST_IMAGES} images, or {FEWEST_PROMPTS} prompts"
-"""The smallest batch that has confidence intervals, as text."""
-
-LARGEST_PART = 500
-"""Most items of a subset by default, because exact spectra of more take long."""
+LARGEST_PART = 500  # most items of a subset by default: exact spectra of more take long
 
 LEVEL = 0.95
+
+Estimate: TypeAlias = tuple[float, float | None, float | None]
+"""A score and the ends of its 95% confidence interval, which are None if there is none."""
 
 
 @dataclass(frozen=True)
 class Subsamples:
-    """Random subsets of one batch, or of several batches with the same labels.
+    """Random subsets of one batch, or of several batches."""
 
-    Attributes:
-        parts: for each subset, the (m,) row numbers of each batch.
-        unit: what was drawn, "prompts" or "pictures".
-        scale: factor from the standard deviation over subsets to the standard error.
-        degrees: degrees of freedom.
-        paired: whether all batches have the same labels in each subset.
-    """
-
-    parts: list[tuple[Tensor, ...]]
-    unit: str
-    scale: float
-    degrees: int
-    paired: bool
+    parts: list[tuple[Tensor, ...]]  # for each subset, the (m,) row numbers of each batch
+    unit: str  # what was drawn, "prompts" or "pictures"
+    scale: float  # from the standard deviation over subsets to the standard error
+    degrees: int  # degrees of freedom
+    paired: bool  # whether all batches have the same labels in each subset
 
     def interval(
         self,
@@ -64,18 +53,11 @@ class Subsamples:
         level: float = LEVEL,
         common: float = 0.0,
     ) -> tuple[float, float] | None:
-        """The confidence interval around a value.
+        """The confidence interval around a score, or None if nothing varies.
 
-        Args:
-            value: the score of the whole batch.
-            of_parts: the score of each subset.
-            is_ratio: compute the interval from logarithms; all values must be positive.
-            level: of the interval, 0 < level < 1.
-            common: a standard error (of the logarithm if `is_ratio`) that all subsets share, such
-                as that of an uncertain judge.
-
-        Returns:
-            Its ends; None if nothing varies.
+        `of_parts` are the scores of the subsets; `is_ratio` computes the interval from logarithms
+        of positive scores. `common` is a standard error (of the logarithm if `is_ratio`) that all
+        subsets share, such as that of an uncertain judge.
         """
         error = math.hypot(self.standard_error(of_parts, is_ratio), common)
         size = abs(math.log(of_parts[0]) if is_ratio else of_parts[0])
@@ -107,16 +89,10 @@ def subsample(
     seed: int = 0,
     largest: int = LARGEST_PART,
 ) -> Subsamples | None:
-    """Random subsets of at most half of each batch, paired if all batches have the same labels.
+    """`count` random subsets of at most half of each batch, and at most `largest` items.
 
-    Args:
-        batches: for each batch, the labels of its items, such as prompts; None without labels.
-        sizes: for each batch, its number of items.
-        count, seed: number of subsets, and the seed that they are drawn with.
-        largest: most items of a subset.
-
-    Returns:
-        None if a batch is too small.
+    `batches` are the labels of each batch's items, such as prompts, or None; `sizes` their numbers
+    of items. Paired if all have the same labels. None if a batch is too small.
     """
     generator = torch.Generator().manual_seed(seed)
     members = [
@@ -147,18 +123,17 @@ def with_interval(
     *,
     is_ratio: bool = False,
     common: float = 0.0,
-) -> tuple[float, tuple[float, float] | None]:
-    """The score of n items with these labels, such as prompts, and its confidence interval.
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Estimate:
+    """The score of n items with these labels, such as prompts, and its interval in [least, most].
 
-    Args:
-        score: a function of the row numbers of some of the items.
-        is_ratio, common: as in `Subsamples.interval`, which may also find no interval.
+    `score` is a function of row numbers; `is_ratio` and `common` are as in `Subsamples.interval`.
     """
     value, subsamples = score([*range(len(labels))]), subsample([labels], [len(labels)])
-    if subsamples is None:
-        return value, None
-    of_parts = [score(rows.tolist()) for (rows,) in subsamples.parts]
-    return value, subsamples.interval(value, of_parts, is_ratio=is_ratio, common=common)
+    of_parts = [] if subsamples is None else [score(rows.tolist()) for (rows,) in subsamples.parts]
+    ends = subsamples and subsamples.interval(value, of_parts, is_ratio=is_ratio, common=common)
+    return (value, max(least, ends[0]), min(most, ends[1])) if ends else (value, None, None)
 
 
 def _draw_prompts(

@@ -17,7 +17,7 @@ from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES, between
 from vendi_guidance.evaluation.results import Report
 from vendi_guidance.runs.sweep import Sweep
-from vendi_guidance.scores.subsampling import with_interval
+from vendi_guidance.scores.subsampling import Estimate, with_interval
 from vendi_guidance.storage.imagefolder import read_timings
 
 NO_JUDGE = (
@@ -127,12 +127,10 @@ def scored(value: float, first: Report, report: Report, evaluations: float) -> P
     return Point(value, report, [found["conditional_vendi"], within], fidelity, cost)
 
 
-def _mean(scores: Sequence[float]) -> tuple[float, float | None, float | None]:
+def _mean(scores: Sequence[float]) -> Estimate:
     """The mean over prompts and its 95% confidence interval, if there are enough prompts."""
 
     def mean(rows: list[int]) -> float:
         return fmean(scores[row] for row in rows)
 
-    value, ends = with_interval(mean, range(len(scores)), is_ratio=True)
-    low, high = ends or (None, None)
-    return value, low and max(1.0, low), high
+    return with_interval(mean, range(len(scores)), is_ratio=True, least=1.0)

@@ -28,14 +28,9 @@ if TYPE_CHECKING:
     from vendi_guidance.evaluation.results import Report
 
 WIDTH = 4.8  # inches
-COLOURS = ("#2f81c7", "#d0670f")
-"""Colours of the two runs, distinct to colour-blind readers, on white and on black."""
-
-INK = "#010203"
-"""Placeholder for the text colour of the page, which depends on the reader's colour scheme."""
-
+COLOURS = ("#2f81c7", "#d0670f")  # distinct to colour-blind readers, on white and on black
+INK = "#010203"  # stands for the page's text colour, which follows the reader's colour scheme
 ATTRIBUTES_UP_TO = 24  # most rows of the figure of attributes
-
 TILE, COLUMNS = 72, 8  # contact sheet: size of an image in pixels, images in a row
 PROMPTS, IMAGES = 8, 16  # contact sheet: most prompts, most images of each
 
@@ -80,13 +75,8 @@ def as_svg(figure: Figure, name: str) -> str:
 
 @mpl.style.context("default")
 def save_contact_sheet(path: Path, reports: Sequence["Report"]) -> None:
-    """Write a PNG with the first images of evenly spaced prompts, the runs side by side.
-
-    Writes nothing if no two images share a prompt.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a PNG with the first images of evenly spaced prompts, the runs side by side, unless no
+    two images share a prompt."""
     by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
     in_order = dict.fromkeys(str(g) for one in reports for g in one.inputs.groups or [])
     labels = [label for label in in_order if any(label in groups for groups in by_label)]

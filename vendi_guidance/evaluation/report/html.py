@@ -25,9 +25,8 @@ PACKAGE = "vendi_guidance.evaluation.report"
 THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
 OF_EACH_GROUP = 16
+# most groups and skipped files in lists; longer headings may scroll, so they need keyboard focus
 LIMITS = {"listed": 500, "skipped": 100, "heading": 150}
-"""Most groups and skipped files in lists, and characters in headings. Longer headings may scroll,
-so they need keyboard focus."""
 
 
 def as_page(

@@ -25,19 +25,10 @@ def save_report(
     comparison: "Comparison | None" = None,
     inputs: Sequence[Path] = (),
 ) -> Path:
-    """Write `report.html`, `report.json` and PNG figures: all of them, or none on failure.
+    """Write `report.html`, `report.json` and PNG figures: all of them, or none on OSError.
 
     Files of these names are replaced; other files of an earlier report in the folder are deleted.
-
-    Args:
-        reports: one report, or two with their comparison.
-        inputs: folders with the images, to be named in `report.json`.
-
-    Returns:
-        The path of the page, which is self-contained.
-
-    Raises:
-        OSError: the folder cannot be written.
+    `inputs` are the folders with the images. Returns the path of the page.
     """
     earlier = read_report(folder) or {}
     figures = draw_figures(reports)
@@ -74,10 +65,7 @@ def read_report(folder: Path) -> dict[str, Any] | None:
 
 
 def relative(inputs: Sequence[Path], folder: Path) -> list[str]:
-    """Paths relative to the report's folder, so that both can be moved together.
-
-    On Windows, paths on another drive stay absolute.
-    """
+    """Paths relative to the report's folder, to move both together; absolute on other drives."""
     base = folder.resolve()
     paths = [path.resolve() for path in inputs]
     return [str(p) if p.drive != base.drive else os.path.relpath(p, base) for p in paths]
