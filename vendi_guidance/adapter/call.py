@@ -1,11 +1,6 @@
-"""Guidance of one call of a diffusers pipeline.
+"""Guidance of one call of a diffusers pipeline, which supplies what the engine needs: the
+scheduler's prediction, the network and the prompts."""
 
-The engine (`guidance.engine`), which knows nothing of diffusers, makes the decisions. A `Call`
-supplies what it needs from the pipeline: the scheduler's prediction, the network and the prompts.
-"""
-
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from threading import get_ident
 from typing import Any
@@ -21,56 +16,12 @@ from vendi_guidance.guidance.settings import Published, Rounds
 from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.timing import cfg_every, is_distilled
 
-Callback = Callable[..., dict[str, Any] | None]
-
-
-def arguments(
-    pipeline: Any,
-    guide: Callback,
-    inputs: Sequence[str],
-    callback: Callback | None = None,
-    callback_inputs: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """The arguments of a guided call of the pipeline.
-
-    Args:
-        pipeline: the pipeline that will be called.
-        guide: guidance's callback.
-        inputs: names of the tensors that `guide` needs.
-        callback: the user's callback, called after `guide`.
-        callback_inputs: names of the tensors that `callback` gets; None is diffusers' default.
-    """
-    if family_of(pipeline).is_in_place:
-        return pipeline.in_place(guide, callback)
-    user_inputs = ["latents"] if callback_inputs is None else callback_inputs
-
-    # diffusers' MultiPipelineCallbacks passes all tensors to each callback, not only its inputs,
-    # and loses changes that a later callback does not return
-    def both(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        guided = guide(pipeline, step, timestep, tensors) or tensors
-        asked = {name: guided[name] for name in user_inputs}
-        changes = None if callback is None else callback(pipeline, step, timestep, asked)
-        return {**guided, **(changes or {})}
-
-    return {
-        "callback_on_step_end": both,
-        "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*inputs, *user_inputs])),
-    }
-
 
 class Call:
     """One call of a pipeline. It watches the scheduler and the network until it is closed.
 
-    Args:
-        undistilled: the network that predicts in the rounds: see `VendiGuidance`.
-        prompt_input: name of the tensor that identifies prompts; None is the best one.
-
-    Attributes:
-        engine: decides which steps to guide, and guides them.
-        has_begun: whether the pipeline has made a step.
-
-    Raises:
-        ValueError: the pipeline or its scheduler does not support the settings.
+    The arguments are those of `VendiGuidance`. ValueError if the pipeline or its scheduler does not
+    support the settings.
     """
 
     def __init__(
@@ -78,8 +29,8 @@ class Call:
         pipeline: Any,
         settings: Rounds | Published,
         memory: Memory,
-        undistilled: Undistilled = AUTO,
-        prompt_input: str | None = None,
+        undistilled: Undistilled,
+        prompt_input: str | None,
     ) -> None:
         if undistilled not in (None, AUTO) and isinstance(settings, Published):
             raise ValueError(
@@ -92,39 +43,26 @@ class Call:
                 f"{kind.replace('PAG', '')}"
             )
         self.settings = settings
-        self.engine = Engine(settings, memory)
         self.has_begun = False
+        self.watch: Watch | None = None
+        self._engine = Engine(settings, memory)
         self._undistilled = undistilled
         self._prompt_input = prompt_input
         self._thread: int | None = None
         self._is_guided = False
-        self._watch: Watch | None = None
         self._network: Network | None = None
         self._follow(pipeline)
 
     def close(self) -> None:
         """Restore the scheduler and the network."""
-        for watched in (self._network, self._watch):
+        for watched in (self._network, self.watch):
             if watched is not None:
                 watched.stop()
-        self._watch = self._network = None
-
-    def paused(self) -> AbstractContextManager[None]:
-        """See `Watch.paused`."""
-        return nullcontext() if self._watch is None else self._watch.paused()
+        self.watch = self._network = None
 
     def guide(self, step: Step, tensors: dict[str, Any], is_kept: bool) -> Step:
-        """The step with guided latents, if it is due.
-
-        Args:
-            step: the step that the pipeline has just made.
-            tensors: those of the pipeline's callback.
-            is_kept: whether to remember the samples.
-
-        Raises:
-            RuntimeError: earlier steps of the call were made in another thread.
-            ValueError: the pipeline passed no prompt embeddings, or does not support rounds.
-        """
+        """The step, with guided latents if it is due, from the tensors of the pipeline's callback.
+        If `is_kept`, its samples are remembered."""
         if self._thread not in (None, get_ident()):
             raise RuntimeError(
                 "this guidance is guiding another thread's call: give each thread a VendiGuidance "
@@ -133,9 +71,8 @@ class Call:
         self._thread = get_ident()
         is_due = self._observe(step)
         if (self._prompt_input or self.settings.is_conditional) and (is_due or is_kept):
-            step = with_prompts(
-                step, tensors, self._prompt_input, self.settings, self.engine.memory
-            )
+            memory = self._engine.memory
+            step = with_prompts(step, tensors, self._prompt_input, self.settings, memory)
         if is_due:
             try:
                 step = self._modify(step)
@@ -143,47 +80,43 @@ class Call:
                 self.close()  # its network may serve another call
                 raise
         if is_kept:
-            self.engine.remember(step)
+            self._engine.remember(step)
         return step
 
     def why_unguided(self, pipeline: Any, count: int) -> str | None:
-        """The reason why none of the call's `count` steps was guided; None if one was, or if
-        guidance is off."""
+        """Why guidance is on and yet none of the call's `count` steps was guided, or None."""
         if self._is_guided or self.settings.is_off:
             return None
         if count == 1:
             return "it has one step, after which nothing is left to guide: use more steps"
         scheduler = type(pipeline.scheduler).__name__
-        if self._watch is not None and not self._watch.steps:
+        if self.watch is not None and not self.watch.steps:
             return f'its {scheduler} made no step, perhaps a copy did: use preset="published"'
         return f"{scheduler} would have discarded each change"
 
     def _observe(self, step: Step) -> bool:
         """Record a step, and prepare the network for the next one; whether to modify this one."""
         is_known = self._follow(step.pipeline)
-        if self._watch is not None:
-            self._watch.settle()
+        if self.watch is not None:
+            self.watch.settle()
         network = self._network if is_known else None
         step = replace(step, network=network)
         if network is not None and isinstance(self.settings, Rounds):
             may_be_off = is_distilled(step) and self.settings.proposal != "prompt"
             # after the last step, a prediction without LoRAs would be a blurred image
             network.settle(may_be_off and not step.is_last)
-        is_due = (
-            self.engine.observe(step)
-            and is_known
-            and (step.is_last or can_continue(step.pipeline.scheduler))
-        )
+        is_due = self._engine.observe(step) and is_known
+        is_due = is_due and (step.is_last or can_continue(step.pipeline.scheduler))
         if network is not None:
-            network.cfg.share = self.engine.share_of_cfg(network.levels[1], is_due)
-            if self.engine.is_undecided(step):
+            network.cfg.share = self._engine.share_of_cfg(network.levels[1], is_due)
+            if self._engine.is_undecided(step):
                 network.predict_the_same(step.latents)
         return is_due
 
     def _modify(self, step: Step) -> Step:
         if not step.is_last:
             continue_from_here(step.pipeline.scheduler)
-        network, watch = self._network, self._watch
+        network, watch = self._network, self.watch
         if watch is not None:
             prediction = watch.prediction_of(step.latents)
             step = replace(step, prediction=prediction, network=network, first=watch.first)
@@ -191,22 +124,19 @@ class Call:
         remark = ""
         if self._undistilled == AUTO and network is not None and network.is_undistilled:
             remark = "; LoRAs are off in the rounds (undistilled=None or --undistilled none: on)"
-        return self.engine.modify(step, remark)
+        return self._engine.modify(step, remark)
 
     def _follow(self, pipeline: Any) -> bool:
-        """Watch the scheduler and the network if the settings need them.
-
-        Returns:
-            False if watching begins only now, so that the last step is not known.
-        """
+        """Watch the scheduler and the network if the settings need them. False if watching begins
+        only now, so that the last step is not known."""
         if self.settings.is_off or not self.settings.needs_prediction:
             return True
-        if self._watch is not None and self._watch.follows(pipeline.scheduler):
-            return self._watch.steps > 0
+        if self.watch is not None and self.watch.follows(pipeline.scheduler):
+            return self.watch.steps > 0
         self.close()
         watch = Watch(pipeline.scheduler)
         if isinstance(self.settings, Rounds):
             every = cfg_every(self.settings)
             self._network = Network(pipeline, watch, self._undistilled, every).start()
-        self._watch = watch.start()
+        self.watch = watch.start()
         return False

@@ -1,15 +1,8 @@
-"""Diversity guidance as a diffusers callback.
-
-`VendiGuidance` holds the settings and the memory, which last from call to call. For each call of a
-pipeline:
-
-    on, attached, begin    create a `Call`, which watches the scheduler and the network
-    guide                  runs after each step; the `Call` decides whether to change the latents
-    guide, last step       adds the finished samples to the memory and closes the `Call`
-"""
+"""Diversity guidance as a diffusers callback: `on`, `attached` or `begin` creates a `Call`, which
+lasts until its last step; settings and memory last from call to call."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -17,8 +10,8 @@ from typing import Any
 from diffusers.callbacks import PipelineCallback
 from torch import Tensor
 
-from vendi_guidance.adapter.call import Call, Callback, arguments
-from vendi_guidance.adapter.families import check_pipeline, count_steps, is_finished
+from vendi_guidance.adapter.call import Call
+from vendi_guidance.adapter.families import check_pipeline, count_steps, family_of, is_finished
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.adapter.undistilled import AUTO, Undistilled, check_undistilled
 from vendi_guidance.guidance.memory import Memory, check_lasting
@@ -28,6 +21,8 @@ from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
 logger = logging.getLogger(__name__)
+
+Callback = Callable[..., dict[str, Any] | None]
 
 
 class VendiGuidance(PipelineCallback):
@@ -70,8 +65,8 @@ class VendiGuidance(PipelineCallback):
     Attributes:
         settings: the `Rounds` or `Published` settings.
         memory: the `Memory`, with the window, the exemplars and the estimated prompt bandwidth.
-        keeps: the argument `memory`; it may be changed between calls.
-        record, undistilled: the arguments; they may be changed between calls.
+        keeps, record, undistilled: the arguments `memory`, `record` and `undistilled`, which may be
+            changed between calls.
 
     Raises:
         ValueError: a value is out of range; the message names it.
@@ -170,12 +165,26 @@ class VendiGuidance(PipelineCallback):
         """
         check_pipeline(pipeline)
         self.begin(pipeline)
+        users = partial(self._call_users, callback)
+        if family_of(pipeline).is_in_place:
+            return pipeline.in_place(self.callback_fn, users)
+        inputs = getattr(callback, "tensor_inputs", callback_tensor_inputs)
+        inputs = ["latents"] if inputs is None else inputs
         names = self.tensor_inputs
         if self.prompt_input is not None and self._prompt_input is None:
             names = ["latents", *prompt_inputs(pipeline)]
-        inputs = getattr(callback, "tensor_inputs", callback_tensor_inputs)
-        users = None if callback is None else partial(self._call_users, callback)
-        return arguments(pipeline, self.callback_fn, names, users, inputs)
+
+        # diffusers' MultiPipelineCallbacks passes all tensors to each callback, not only its
+        # inputs, and loses changes that a later callback does not return
+        def both(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+            guided = self.callback_fn(pipe, step, timestep, tensors)
+            changes = users(pipe, step, timestep, {name: guided[name] for name in inputs})
+            return {**guided, **(changes or {})}
+
+        return {
+            "callback_on_step_end": both,
+            "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*names, *inputs])),
+        }
 
     @contextmanager
     def attached(
@@ -211,10 +220,8 @@ class VendiGuidance(PipelineCallback):
             self.keeps, self.undistilled, self.settings = before
 
     def begin(self, pipeline: Any) -> Call:
-        """Watch the scheduler and the network of the pipeline, for the next call.
-
-        `on` and `attached` do so. Otherwise the callback does, after the first step.
-        """
+        """Watch the scheduler and the network of the pipeline, for the next call. `on` and
+        `attached` do so; otherwise the callback does, after the first step."""
         self._end()
         check_lasting(self.keeps)
         given = (self.settings, self.memory, self.undistilled, self._prompt_input)
@@ -230,14 +237,8 @@ class VendiGuidance(PipelineCallback):
     def guide(
         self, pipeline: Any, step_index: int, count: int, callback_kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        """The tensors after a step, with guided latents.
-
-        Args:
-            pipeline: the pipeline, or any object with its scheduler and network.
-            step_index: the step's number, from 0.
-            count: the number of steps of the call.
-            callback_kwargs: "latents", and the tensor that identifies prompts.
-        """
+        """The tensors after a step, one of `count`, with guided latents. The pipeline may be any
+        object with its scheduler and network."""
         call = self._call
         if call is None or (step_index == 0 and call.has_begun):  # a new call, without `on`
             call = self.begin(pipeline)
@@ -253,9 +254,10 @@ class VendiGuidance(PipelineCallback):
             self._end()
         return guided
 
-    def _call_users(self, callback: Callback, *given: Any) -> dict[str, Any] | None:
-        with nullcontext() if self._call is None else self._call.paused():
-            return callback(*given)
+    def _call_users(self, callback: Callback | None, *given: Any) -> dict[str, Any] | None:
+        watch = self._call and self._call.watch
+        with nullcontext() if watch is None else watch.paused():
+            return None if callback is None else callback(*given)
 
     def _end(self) -> None:
         """Close the current call, if there is one."""

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 from diffusers import DiffusionPipeline
 from torch import Tensor
 
-from vendi_guidance.adapter.call import Callback, arguments
-from vendi_guidance.adapter.callback import VendiGuidance
+from vendi_guidance.adapter.callback import Callback, VendiGuidance
 from vendi_guidance.adapter.families import count_steps
 from vendi_guidance.adapter.undistilled import check_undistilled
 from vendi_guidance.checks import check_count
@@ -126,10 +125,11 @@ class DiversityGuided:
         """Arguments of a call that reports each step to `on_step`; an exception in `on_step` ends
         the call."""
 
-        def report(pipeline: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> None:
-            on_step(step + 1, count_steps(pipeline))
+        def report(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+            on_step(step + 1, count_steps(pipe))
+            return tensors
 
-        return arguments(self, report, ["latents"])
+        return {"callback_on_step_end": report}
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
         """Save as the stock pipeline, which loads with and without this package."""
@@ -156,16 +156,18 @@ class GuidedInPlace(DiversityGuided):
         self.encoded = {"prompt_embeds": found[0], "prompt_attention_mask": found[1]}
         return found
 
-    def in_place(self, guide: Callback, callback: Callback | None) -> dict[str, Any]:
+    def watched(self, on_step: OnStep) -> dict[str, Any]:
+        return {"callback": lambda step, *_: on_step(step + 1, count_steps(self))}
+
+    def in_place(self, guide: Callable[..., Any], callback: Callback) -> dict[str, Any]:
         """The arguments of a call whose latents `guide` changes, before the user's `callback`."""
 
         def on_step(step: int, timestep: Any, latents: Tensor) -> None:
             tensors = {"latents": latents, **(self.encoded or {})}
-            guided = (guide(self, step, timestep, tensors) or tensors)["latents"]
+            guided = guide(self, step, timestep, tensors)["latents"]
             if guided is not latents:
                 latents.copy_(guided)
-            if callback is not None:
-                callback(step, timestep, latents)
+            callback(step, timestep, latents)
 
         return {"callback": on_step, "callback_steps": 1}
 
