@@ -1,6 +1,7 @@
 """The callback by itself, on a pipeline that only counts steps."""
 
 import logging
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -295,7 +296,8 @@ def test_a_step_turns_by_its_scale_along_the_score_less_the_share_of_exemplars(o
 
     def score(latents):
         whole = built.gradient(latents, prompts.mean(dim=1), SlidingWindow(3)).score
-        return whole - 0.7 * built.of_latents_alone().gradient(latents, None, others).score
+        alone = replace(built, kernel_prompt=None)
+        return whole - 0.7 * alone.gradient(latents, None, others).score
 
     gradient = finite_differences(score, z)
     inputs = {"latents": z, "prompt_embeds": prompts}

@@ -37,11 +37,8 @@ say if more evaluations follow them."""
 
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
-    """The numbers of rounds and of candidates per round.
-
-    They are what the settings say; else what the budget pays for with CFG, and `ROUNDS` without.
-    Their product never exceeds the evaluations of the stock call.
-    """
+    """The numbers of rounds and of candidates per round: as set, else what the budget pays for with
+    CFG, and `ROUNDS` without. Their product never exceeds the evaluations of the stock call."""
     per_step = network_of(step).evaluations_per_step
     candidates = settings.candidates or CANDIDATES
     most = step.count * per_step
@@ -68,8 +65,7 @@ def asked_for(settings: Rounds) -> int:
 
 
 def own_evaluations(step: Step, settings: Rounds) -> int:
-    """Evaluations of the call's own steps, the remaining ones included. Steps after the rounds take
-    one, and more only where CFG is on and computed anew."""
+    """Evaluations of the call's own steps, the remaining ones included."""
     network = network_of(step)
     with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in network.ahead)
     more = (network.evaluations_per_step - 1) * math.ceil(with_cfg / network.cfg_every)
@@ -80,7 +76,7 @@ def budget_of(settings: Rounds) -> float:
     """The budget that is set; else `USUAL_BUDGET`, rising to `LARGEST_BUDGET` at diversity 1."""
     if settings.budget is not None:
         return settings.budget
-    beyond = min(max(settings.diversity / DIVERSITY - 1, 0.0), 1.0)
+    beyond = max(settings.diversity / DIVERSITY - 1, 0.0)
     return USUAL_BUDGET + beyond * (LARGEST_BUDGET - USUAL_BUDGET)
 
 

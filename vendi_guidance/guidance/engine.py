@@ -1,8 +1,4 @@
-"""What guidance does in one call, whichever program makes it.
-
-The diffusers callback, the block of modular pipelines and the ComfyUI node each read a sampler in
-their own way, describe its steps as `Step`, and do what an `Engine` says. It needs none of them.
-"""
+"""What guidance does in one call of a sampler, in diffusers, ComfyUI or elsewhere."""
 
 import logging
 from collections.abc import Callable
@@ -16,14 +12,7 @@ from vendi_guidance.guidance.step import Level, Step
 
 
 class Proposer(NamedTuple):
-    """What proposes the moves of rounds.
-
-    Attributes:
-        title: for the log.
-        is_due: whether its rounds follow a step.
-        repeat: the step with latents from its rounds.
-        evaluations: how many evaluations of the network `repeat` takes for each sample.
-    """
+    """What proposes the moves of rounds."""
 
     title: str
     is_due: Callable[[Step, Rounds], bool]
@@ -33,9 +22,7 @@ class Proposer(NamedTuple):
 
 PROPOSERS = {
     "gradient": Proposer("the score's gradient", timing.is_due, rounds.repeat, rounds.evaluations),
-    "prompt": Proposer(
-        "a perturbed prompt", perturbed.is_due, perturbed.repeat, perturbed.evaluations
-    ),
+    "prompt": Proposer("a perturbed prompt", perturbed.is_due, perturbed.repeat, lambda *_: 2),
 }
 """By the names in `settings.PROPOSALS`."""
 
@@ -92,11 +79,7 @@ class Engine:
         return is_gradient and timing.is_undecided(step, settings)
 
     def modify(self, step: Step, remark: str = "") -> Step:
-        """The step with guided latents.
-
-        Args:
-            step: with a prediction and the network where the settings need them.
-            remark: appended to the line that is logged for a call of few steps.
+        """The step with guided latents; `remark` ends the line logged for a call of few steps.
 
         Raises:
             ValueError: the samples do not fit the memory's, or rounds cannot be made.
@@ -109,8 +92,12 @@ class Engine:
         proposer = self.proposer(step, self.settings)
         if timing.is_distilled(step):
             _log_few_steps(step, self.settings, proposer, remark)
-        elif (cost := self._cost(step, self.settings)) > 1:
-            logger.info("%.3g times the stock call's evaluations of the network", cost)
+        else:
+            stock = step.count * timing.network_of(step).evaluations_per_step
+            made = budget.own_evaluations(step, self.settings) + self.evaluations(step)
+            if made > stock:
+                times = made / stock
+                logger.info("%.3g times the stock call's evaluations of the network", times)
         return proposer.repeat(step, self._score, self.settings)
 
     @staticmethod
@@ -122,11 +109,6 @@ class Engine:
         by_prompt = network is not None and network.has_prompt and not network.is_undistilled
         return PROPOSERS["prompt" if by_prompt else "gradient"]
 
-    def _cost(self, step: Step, settings: Rounds) -> float:
-        """Evaluations of the network in this call, as a multiple of the stock call's."""
-        stock = step.count * timing.network_of(step).evaluations_per_step
-        return (budget.own_evaluations(step, settings) + self.evaluations(step)) / stock
-
     def evaluations(self, step: Step) -> int:
         """How many times `modify` evaluates the network for each sample at this step."""
         if not isinstance(self.settings, Rounds):
@@ -135,20 +117,13 @@ class Engine:
 
     def share_of_cfg(self, level: Level, are_made: bool = False) -> float:
         """The share of classifier-free guidance (CFG) at a step that begins at this level: a scale
-        w becomes 1 + share (w - 1). Only for settings with rounds.
-
-        Args:
-            level: before the step.
-            are_made: True once the rounds have run or are scheduled before this step.
-        """
-        if not isinstance(self.settings, Rounds):
-            return 0.0
-        are_made = are_made or self._rounds_are_made
-        return timing.share_of_cfg(level.ratio, self.settings) if are_made else 0.0
+        w becomes 1 + share (w - 1). `are_made` if rounds are scheduled before this step."""
+        if isinstance(self.settings, Rounds) and (are_made or self._rounds_are_made):
+            return timing.share_of_cfg(level.ratio, self.settings)
+        return 0.0
 
     def remember(self, step: Step) -> None:
-        """Add the samples of a call's last step to the memory, except those with NaN or
-        infinity."""
+        """Add the finite samples of a call's last step to the memory."""
         features = self.settings.build_space().remember(step.pipeline, step.latents)
         self.memory.add(features, step.prompts)
 

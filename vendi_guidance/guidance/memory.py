@@ -33,13 +33,7 @@ def check_lasting(memory: str) -> None:
 
 
 class Memory:
-    """What guidance keeps between calls.
-
-    Attributes:
-        window: the finished samples, by shape.
-        exemplars: the exemplars as a window, or None.
-        sigma_prompt: the automatic prompt bandwidth once it is fixed, else None.
-    """
+    """What guidance keeps between calls; `sigma_prompt` is None until it is fixed."""
 
     def __init__(self, window: int | SlidingWindow, exemplars: Tensor | None = None) -> None:
         self.window = window if isinstance(window, SlidingWindow) else SlidingWindow(window)
@@ -84,8 +78,7 @@ class Memory:
 
     @contextmanager
     def holding(self) -> Iterator[list[Samples]]:
-        """Within this context finished samples go to the list that it yields, for `commit` later,
-        instead of the window."""
+        """While this context lasts, finished samples go to the list that it yields."""
         outer, self._held = self._held, []
         try:
             yield self._held

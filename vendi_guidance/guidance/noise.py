@@ -24,12 +24,6 @@ class Noise:
     Args:
         first: (b, ...) latents with which the call began; read from their device once.
         prompts: (b, m) embeddings, or None if all prompts count as the same.
-
-    Example:
-        >>> first = torch.randn(2, 4, 8, 8)
-        >>> both, last = Noise(first), Noise(0.1 * first[1:].half())
-        >>> torch.equal(both.like(first)[1:], last.like(first[1:]))
-        True
     """
 
     def __init__(self, first: Tensor, prompts: Tensor | None = None) -> None:
@@ -63,24 +57,9 @@ def perturbed_prompt(
 ) -> Tensor:
     """Perturb a prompt: e + sigma |e| / sqrt(width) N(0, I) for the embedding e of each token.
 
-    With sigma = 1 the noise is about as long as the embedding. For tokens of zeros, which pipelines
-    use in place of an omitted text encoder, |e| is the mean norm of the other tokens.
-
-    Args:
-        tokens: (rows, t, ..., width) of one sample; all rows get the same noise.
-        sigma: at least 0.
-        generator: of the noise, on the CPU.
-        mask: (t,) True for the tokens that the network reads. The others stay as they are and draw
-            no noise, so that the result does not depend on padding.
-
-    Returns:
-        A new tensor in the shape and dtype of `tokens`.
-
-    Example:
-        >>> tokens = torch.randn(1, 77, 768)
-        >>> near = perturbed_prompt(tokens, 0.5, torch.Generator())
-        >>> round(float((near - tokens).norm() / tokens.norm()), 1)
-        0.5
+    All rows of a sample's tokens, (rows, t, ..., width), get the same noise. Tokens outside the
+    mask, (t,), stay as they are and draw no noise, so that the result does not depend on padding.
+    For tokens of zeros, which replace an omitted text encoder, |e| is the mean norm of the others.
     """
     read = slice(None) if mask is None else mask.to(tokens.device)
     counted = tokens[:, read].float()

@@ -14,7 +14,7 @@ Derivatives of eigenvectors, which diverge for repeated eigenvalues, are not nee
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -31,15 +31,10 @@ from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 
 
 class Gradient(NamedTuple):
-    """A score and its gradient.
+    """A score, and its gradient in the features in flight."""
 
-    Attributes:
-        score: 0-d float64, of window and in-flight samples together.
-        gradient: of the score in the features in flight, shaped like them, float32 or float64.
-    """
-
-    score: Tensor
-    gradient: Tensor
+    score: Tensor  # 0-d float64, of window and in-flight samples together
+    gradient: Tensor  # shaped like the features, float32 or float64
 
 
 class _Similarities(NamedTuple):
@@ -53,11 +48,8 @@ class _Similarities(NamedTuple):
 
 @dataclass(frozen=True)
 class MedianGaussian:
-    """A Gaussian kernel whose bandwidth follows the distances between samples of similar prompts.
-
-    Attributes:
-        share: the bandwidth divided by their median distance, > 0.
-    """
+    """A Gaussian kernel whose bandwidth is a share of the median distance between samples of
+    similar prompts."""
 
     share: float
 
@@ -81,17 +73,12 @@ RIDGE = 1e-4
 class Objective(ABC):
     """A score of all samples so far, as a function of the features in flight.
 
-    Attributes:
-        kernel_latent: of features. The gradient treats an automatic bandwidth as constant.
-        kernel_prompt: of prompts. None does not compare them: all entries of K_T are 1.
+    The gradient treats an automatic bandwidth as constant. Without a prompt kernel prompts are not
+    compared: all entries of K_T are 1.
     """
 
     kernel_latent: SphereKernel | MedianGaussian
     kernel_prompt: SphereKernel | None = None
-
-    def of_latents_alone(self) -> "Objective":
-        """The objective without its prompt kernel."""
-        return replace(self, kernel_prompt=None)
 
     @torch.no_grad()
     def gradient(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Gradient:
@@ -126,18 +113,14 @@ class Objective(ABC):
     @torch.no_grad()
     def choose(self, candidates: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Tensor:
         """Choose a candidate for each sample, so that they differ from one another and from the
-        window: greedily, by the largest determinant of the joint kernel matrix.
+        window's nearest samples: greedily, by the largest determinant of the joint kernel matrix.
 
         Args:
             candidates: (c, b, ...) features, c for each sample in flight.
             prompts: (b, m) embeddings of the samples' prompts, or None.
-            window: the samples remembered; only the nearest count.
 
         Returns:
             (b,) indices of candidates, each below c.
-
-        Raises:
-            ValueError: the samples do not fit one another or the window.
         """
         count, b = candidates.shape[:2]
         self._check(candidates[0], prompts, window)
@@ -165,15 +148,10 @@ class Objective(ABC):
 
     @torch.no_grad()
     def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:
-        """(b, b) similarity of the prompts of samples in flight, in the dtype of `like`. Equal
-        prompts have 1.
-
-        Raises:
-            ValueError: the objective compares prompts, and there are none.
-        """
-        self._check(like, prompts, SlidingWindow(1))
-        one = like.new_empty(len(like), len(like))
-        return self._prompt_similarities(prompts, SlidingWindow(1), one)[1]
+        """(b, b) similarity of the prompts of samples in flight, in the dtype of `like`."""
+        empty = SlidingWindow(1)
+        self._check(like, prompts, empty)
+        return self._prompt_similarities(prompts, empty, like.new_empty(len(like), len(like)))[1]
 
     def _check(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> None:
         """Raise ValueError if these cannot be compared with the window's samples."""
@@ -225,11 +203,9 @@ class RKE(Objective):
         self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
     ) -> tuple[Tensor, Tensor]:
         joint = similar.latent * similar.prompt
-        of_prompts, of_both = _squared_norm(similar.prompt), _squared_norm(joint)
         known = window.squared_norms(kernel, self.kernel_prompt)
-        of_prompts = of_prompts + known[0].to(joint.device)
-        of_both = of_both + known[1].to(joint.device)
-        score = of_prompts / of_both
+        of_both = _squared_norm(joint) + known[1].to(joint.device)
+        score = (_squared_norm(similar.prompt) + known[0].to(joint.device)) / of_both
         slope = kernel.slope_on_sphere(similar.latent)
         return score, joint.mul_(similar.prompt).mul_(slope).mul_(-4 * score / of_both)
 
@@ -238,17 +214,10 @@ class RKE(Objective):
 class Vendi(Objective):
     """exp(H(K_Z∘K_T / n) - H(K_T / n)): one eigendecomposition of n = N + b rows.
 
-    Attributes:
-        truncation: number of largest eigenvalues kept of both matrices; None keeps all.
-
-    Raises:
-        ValueError: truncation < 1.
+    The truncation is the number of largest eigenvalues kept of both matrices; None keeps all.
     """
 
     truncation: int | None = None
-
-    def __post_init__(self) -> None:
-        truncate(torch.ones(1), self.truncation)  # raises for an invalid rank, before any image
 
     def _score_and_weights(
         self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
@@ -285,16 +254,8 @@ class Vendi(Objective):
 
 
 def _beyond_rounding(rows: Tensor, terms: Tensor, stored: torch.dtype) -> Tensor:
-    """Set rows that are mere rounding errors to zero.
-
-    A guidance step uses the gradient's direction alone. Where the gradient is zero, rounding must
-    not decide the direction.
-
-    Args:
-        rows: (b, n) sums of weighted unit rows.
-        terms: (b, m) their weights.
-        stored: the dtype of the unit rows.
-    """
+    """Set to zero the rows, (b, n), that are mere rounding errors, since a guidance step uses their
+    direction alone. They are sums of unit rows stored in a dtype, with weights `terms`, (b, m)."""
     scaled = torch.promote_types(stored, torch.float32)
     share = rounding(coarser(rows.dtype, scaled), max(rows.shape[1], terms.shape[1]))
     share += rounding(stored, 1) if stored != scaled else 0.0

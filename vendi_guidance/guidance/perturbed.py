@@ -40,18 +40,10 @@ PUSH = 0.3
 
 
 def repeat(step: Step, score: Score, settings: Rounds) -> Step:
-    """Propose a move by a perturbed prompt, and let the prompt answer, after a denoising step.
+    """Propose a move by a perturbed prompt, and let the prompt answer, in two evaluations.
 
-    Args:
-        step: with the network; its first prediction is x.
-
-    Returns:
-        The step with latents at the level where it ended. A sample for which these are not finite
-        keeps its latents.
-
-    Raises:
-        RuntimeError: the step has no network.
-        ValueError: the network takes no embeddings of a prompt's tokens.
+    Returns the step with latents at the level where it ended; samples for which these are not
+    finite keep theirs. ValueError if the network takes no embeddings of a prompt's tokens.
     """
     network = network_of(step)
     (start, end), level = network.levels, level_of_rounds(step, settings)
@@ -86,8 +78,3 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
 def is_due(step: Step, settings: Rounds) -> bool:
     """Whether this is the first step that ends below the wanted level, or a later one."""
     return step.network is not None and step.network.levels[1].ratio < wanted_ratio(step, settings)
-
-
-def evaluations(step: Step, settings: Rounds) -> int:
-    """How many evaluations of the network `repeat` takes for each sample: always 2."""
-    return 2

@@ -41,24 +41,16 @@ images show less of what prompts say."""
 def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     """Repeat a denoising step, with a move in each round.
 
-    Args:
-        step: with the network; its first prediction is where the rounds begin.
-
-    Returns:
-        The step with latents at the level where it ended, from the last round's prediction. A
-        sample for which these are not finite keeps its latents.
-
-    Raises:
-        RuntimeError: the step has no network.
+    Returns the step with latents at the level where it ended, from the last round's prediction;
+    samples for which these are not finite keep theirs.
     """
     network = network_of(step)
     end, start = network.levels[1], level_of_rounds(step, settings)
     clean, noise = network.denoised, Noise(step.first_latents, step.prompts)
     distance = spread(clean, score.objective.similarity(step.prompts, clean))
     rounds, candidates = affordable(step, settings)
-    scale = (
-        FIRST_MOVE * settings.diversity / DIVERSITY * _lengthening(rounds * candidates, settings)
-    )
+    longer = min(max(asked_for(settings) / (rounds * candidates), 1.0), LONGER)
+    scale = FIRST_MOVE * settings.diversity / DIVERSITY * longer
     scale *= shortening(step, start, settings)
 
     for done in range(rounds):
@@ -86,9 +78,3 @@ def evaluations(step: Step, settings: Rounds) -> int:
     """How many evaluations of the network `repeat` takes for each sample."""
     rounds, candidates = affordable(step, settings)
     return rounds * candidates
-
-
-def _lengthening(evaluations: int, settings: Rounds) -> float:
-    """The factor by which moves are longer where the call affords fewer evaluations than the usual:
-    2 for half of them, and at most `LONGER`."""
-    return min(max(asked_for(settings) / evaluations, 1.0), LONGER)

@@ -1,7 +1,7 @@
 """The diversity score of one call: its gradient, moves along it, and the choice of candidates."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,33 +22,18 @@ where nearly all images of a model are alike and the median distance is about 0.
 
 @dataclass(frozen=True)
 class Score:
-    """An objective, the space in which it compares samples, and the samples to compare with.
-
-    It is built once per call, from the settings, the prompts and the memory.
-
-    Attributes:
-        window: the remembered samples.
-        exemplars: samples whose score is subtracted, or None.
-        beta: weight of the exemplars.
-        count_skipped: called with (b,) False for samples whose move was not finite.
-    """
+    """An objective, the space in which it compares samples, and the samples to compare with."""
 
     objective: Objective
     space: Space
     window: SlidingWindow
-    exemplars: SlidingWindow | None
-    beta: float
-    count_skipped: Callable[[Tensor], None]
+    exemplars: SlidingWindow | None  # their score is subtracted,
+    beta: float  # with this weight
+    count_skipped: Callable[[Tensor], None]  # called with (b,) False where a move was not finite
 
     def gradient(self, step: Step) -> Tensor:
-        """(b, D) unit rows: the gradient of the score in the flattened latents.
-
-        Args:
-            step: with a prediction, unless the space needs none.
-
-        Raises:
-            ValueError: the samples do not fit those in the memory.
-        """
+        """(b, D) unit rows: the gradient of the score in the flattened latents. ValueError if the
+        samples do not fit those in the memory."""
         features, pull_back = self.space.view(step.pipeline, step.latents, step.prediction)
         window = self.window.of_shape(features.shape[1:])
         window.check(features, step.prompts)  # where they will enter
@@ -60,22 +45,14 @@ class Score:
                     f"{tuple(features.shape[1:])}: make them by exemplar_features with this "
                     "pipeline, space and image size"
                 )
-            alone = self.objective.of_latents_alone()
+            alone = replace(self.objective, kernel_prompt=None)
             found = found - self.beta * alone.gradient(features, None, self.exemplars).gradient
         return unit_rows(as_rows(pull_back(found)).to(step.latents.device))
 
     def move(self, latents: Tensor, direction: Tensor, length: Tensor | float) -> Tensor:
-        """Move latents on the sphere of their norm.
-
-        Args:
-            latents: (b, ...).
-            direction: (b, D) unit rows.
-            length: as a share of the norm, before the projection back to the sphere; one for all
-                samples or (b, 1).
-
-        Returns:
-            (b, ...) moved latents. Samples whose move is not finite stay, and are counted.
-        """
+        """Move (b, ...) latents on the sphere of their norm, along (b, D) unit rows, by a length
+        that is a share of the norm: one for all, or (b, 1). Samples whose move is not finite stay,
+        and are counted."""
         z = as_rows(latents)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
         moved = unit_rows(unit_rows(z) + length * direction) * norm
@@ -84,14 +61,8 @@ class Score:
         return moved.where(finite, z).view_as(latents).to(latents.dtype)
 
     def choose(self, step: Step, noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
-        """Choose one of c candidates for each sample, so that the predictions differ most.
-
-        Args:
-            noisy, clean: (c, b, ...) candidates and the predictions for them.
-
-        Returns:
-            The chosen ones, (b, ...) each.
-        """
+        """Of (c, b, ...) candidates and the predictions for them, those (b, ...) whose predictions
+        differ most."""
         if len(noisy) == 1:
             return noisy[0], clean[0]
         features = torch.stack([self.space.remember(step.pipeline, one) for one in clean])
@@ -102,16 +73,8 @@ class Score:
 
 
 def spread(clean: Tensor, similarity: Tensor) -> Tensor:
-    """How far each prediction is from the others for the same prompt: `OF_LARGEST` times the
-    largest distance.
-
-    Args:
-        clean: (b, ...) predictions.
-        similarity: (b, b) of their prompts.
-
-    Returns:
-        (b, 1); NaN for a sample without others.
-    """
+    """(b, 1) `OF_LARGEST` times the largest distance of each of (b, ...) predictions to the others
+    for the same prompt, given the (b, b) similarity of prompts; NaN for a sample without others."""
     rows = as_rows(clean)
     # from differences: inner products leave rounding of the distance between copies
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")

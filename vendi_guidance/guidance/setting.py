@@ -125,15 +125,8 @@ def show_settings(
     named: Spelling = str,
     more: Sequence[Parameter] = (),
 ) -> list[str]:
-    """Add parameters to a function's signature, in place of `**changes` if it has that.
-
-    Args:
-        settings: the settings to add, by the names `named`.
-        more: parameters that precede them.
-
-    Returns:
-        The names of the new parameters.
-    """
+    """Add parameters to a function's signature, in place of `**changes` if it has that: `more`, and
+    the settings by the names `named`. Returns the names of the new ones."""
     own = signature(function)
     ours = [*more] + [
         Parameter(named(name), Parameter.KEYWORD_ONLY, default=..., annotation=it.kind)

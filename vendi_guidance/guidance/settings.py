@@ -59,14 +59,9 @@ class Settings:
             replace(it.metadata["setting"], name=it.name).check(getattr(self, it.name))
 
     @property
-    def is_off(self) -> bool:
-        """Whether guidance does nothing, so that the pipeline is the stock one."""
-        raise NotImplementedError
-
-    @property
     def needs_prediction(self) -> bool:
         """Whether guidance needs the step's prediction of clean latents."""
-        return self.build_space().needs_prediction
+        return isinstance(self, Rounds) or self.build_space().needs_prediction
 
     @property
     def is_conditional(self) -> bool:
@@ -146,11 +141,8 @@ class Rounds(Settings):
 
     @property
     def is_off(self) -> bool:
+        """Whether guidance does nothing, so that the pipeline is the stock one."""
         return self.diversity == 0
-
-    @property
-    def needs_prediction(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,11 +174,11 @@ class Published(Settings):
 
     @property
     def is_off(self) -> bool:
+        """See `Rounds.is_off`."""
         return self.scale == 0
 
 
 PRESETS = {"published": Published()}
-"""`published` is Jalali et al. (AISTATS 2026), appendix E."""
 
 SETTINGS = {"diversity": settings_of(Rounds)["diversity"]}
 SETTINGS |= settings_of(Published) | settings_of(Rounds)
@@ -208,16 +200,9 @@ def adjusted(
     preset: str | None = None,
     typed: Spelling = str,
 ) -> Rounds | Published:
-    """The settings, or those of a preset, with changes.
-
-    Args:
-        changes: new values, by name.
-        typed: the user's spelling of names, for messages.
-
-    Raises:
-        ValueError: an unknown preset, or a value out of its range.
-        TypeError: a setting does not exist, or only the other algorithm has it.
-    """
+    """The settings, or those of a preset, with changes. ValueError for an unknown preset or a value
+    out of its range, TypeError for a setting that only the other algorithm has, or none; `typed` is
+    the user's spelling of names, for messages."""
     if preset is not None and preset not in PRESETS:
         known = ", ".join(PRESETS)
         raise ValueError(f"{typed('preset')} must be one of {known}, got {preset!r}")

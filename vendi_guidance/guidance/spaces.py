@@ -6,23 +6,14 @@ compares an image encoder's features of the decoded predictions.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
 from vendi_guidance.guidance.step import Prediction
 
-
-class View(NamedTuple):
-    """Samples in flight as a space sees them.
-
-    Attributes:
-        features: (b, ...) what is compared.
-        pull_back: maps a gradient in the features to one in the latents.
-    """
-
-    features: Tensor
-    pull_back: Callable[[Tensor], Tensor]
+View = tuple[Tensor, Callable[[Tensor], Tensor]]
+"""(b, ...) features of samples in flight, and the map from gradients there to the latents."""
 
 
 class Space:
@@ -33,7 +24,7 @@ class Space:
 
     def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
         """The samples in flight, from (b, ...) latents after a step and the step's prediction."""
-        return View(latents, lambda gradient: gradient)
+        return latents, lambda gradient: gradient
 
     def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
         """(b, ...) features of finished samples, from their latents."""
@@ -49,7 +40,7 @@ class DenoisedSpace(Space):
         if prediction is None:
             raise ValueError("the denoised space needs the scheduler's prediction, got none")
         signal = prediction.signal
-        return View(prediction.denoised, lambda gradient: gradient / signal)
+        return prediction.denoised, lambda gradient: gradient / signal
 
 
 SPACES: dict[str, Space] = {"latent": Space(), "denoised": DenoisedSpace()}

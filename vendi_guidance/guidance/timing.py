@@ -41,9 +41,8 @@ def is_due(step: Step, settings: Rounds) -> bool:
     """Whether rounds follow this step, or should have followed an earlier one.
 
     With a distilled network: the first step that ends well below the wanted level. Otherwise: the
-    first step whose start is nearer to the wanted level, in log ratio, than its end; at the latest,
-    the last step. A first step from pure noise counts only if it ends where everything is decided
-    and further steps follow, as in a flow model's call of two steps.
+    first step that starts nearer to the wanted level than it ends, or the last. A first step from
+    pure noise counts only if it ends where everything is decided and further steps follow.
     """
     if step.network is None:
         return False
@@ -57,8 +56,7 @@ def is_due(step: Step, settings: Rounds) -> bool:
 
 
 def is_undecided(step: Step, settings: Rounds) -> bool:
-    """Whether the next step too ends before the rounds, so that it may reuse this step's prediction
-    of clean latents."""
+    """Whether the next step too ends before the rounds, so that it may reuse this prediction."""
     if step.network is None or is_distilled(step) or len(step.network.ahead) < 2:
         return False
     start, end = step.network.ahead[:2]
@@ -78,8 +76,8 @@ def is_distilled(step: Step) -> bool:
 
 
 def level_of_rounds(step: Step, settings: Rounds) -> Level:
-    """The level at which the step began. After pure noise, and with a distilled network, the wanted
-    level instead, if that is lower."""
+    """The level at which the step began; after pure noise, and with a distilled network, at most
+    the wanted one."""
     network = network_of(step)
     start = network.levels[0]
     if not is_distilled(step) and start.ratio < math.inf:
@@ -93,8 +91,7 @@ def wanted_ratio(step: Step, settings: Rounds) -> float:
 
 
 def shortening(step: Step, start: Level, settings: Rounds) -> float:
-    """The factor by which moves are shorter because the schedule, or what its distilled network
-    knows, begins at a level `start` below the wanted one; 1 elsewhere."""
+    """The factor by which moves are shorter if the schedule begins below the wanted level."""
     begins = step.index == 0 or is_distilled(step)
     share = start.ratio / wanted_ratio(step, settings)
     return min(share, 1.0) ** SHORTER if begins else 1.0
@@ -106,9 +103,8 @@ def share_of_cfg(ratio: float, settings: Rounds) -> float:
 
 
 def cfg_every(settings: Rounds) -> int:
-    """At every how many steps after the rounds CFG is computed: `CFG_EVERY`, or 1 where its share
-    is large, or where the settings fix the number of rounds, so that saved evaluations could not be
-    spent."""
+    """`CFG_EVERY`, or 1 where the share of CFG is large, or where the settings fix the number of
+    rounds, so that saved evaluations could not be spent."""
     return CFG_EVERY if settings.rounds is None and settings.cfg <= REUSABLE else 1
 
 

@@ -3,17 +3,23 @@
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vendi_guidance.checks import check_count, counted
 from vendi_guidance.guidance.samples import Samples
-from vendi_guidance.guidance.window_files import read_window, write_window
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 WINDOW = 300
 """The default size of the window."""
+
+FORMAT = "vendi-guidance window"
+VERSION = 3
+"""Of files. `latents_N` and `prompts_N` there are the samples of the header's shape at place N."""
 
 
 class SlidingWindow(Samples):
@@ -152,8 +158,18 @@ class SlidingWindow(Samples):
         Raises:
             OSError: the file cannot be written.
         """
-        samples = [(shape, *self.of_shape(shape).oldest_first()) for shape in self.shapes]
-        write_window(Path(path), self.size, self.dtype, samples)
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "size": self.size,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "shapes": self.shapes,
+        }
+        tensors: dict[str, Tensor | None] = {}
+        for place, shape in enumerate(self.shapes):
+            latents, prompts = self.of_shape(shape).oldest_first()
+            tensors |= {f"latents_{place}": latents, f"prompts_{place}": prompts}
+        save_tensors(Path(path), tensors, header)
 
     @classmethod
     def load(
@@ -173,13 +189,50 @@ class SlidingWindow(Samples):
             ValueError: the file is damaged, not a window, or of another version.
             FileNotFoundError: there is no such file.
         """
-        size, dtype, samples = read_window(Path(path), largest)
-        window = cls(size, dtype=dtype, device=device)
+        header, tensors = load_tensors(Path(path))
+        if reason := _misfit(header, tensors):
+            raise ValueError(f"{path} is not a window this version can read: {reason}")
+        size, shapes = header["size"], header["shapes"]
+        total = size * max(1, len(shapes))
+        if largest is not None and total > largest:
+            raise ValueError(f"{path} is a window of size {total}, beyond {largest}")
+        window = cls(size, dtype=getattr(torch, header["dtype"]), device=device)
         try:
-            for shape, features, prompts in reversed(samples):
-                window.append(features.unflatten(1, shape).to(device), prompts)
+            for place, shape in reversed([*enumerate(shapes)]):
+                features = tensors[f"latents_{place}"].unflatten(1, shape).to(device)
+                window.append(features, tensors.get(f"prompts_{place}"))
         except RuntimeError:
             raise ValueError(
                 f"there is no memory for {path}, a window of {counted(size, 'sample')}"
             ) from None
         return window
+
+
+def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
+    """Why a file's content is not a window, or None."""
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        return f"its header does not say {FORMAT!r}"
+    if header.get("version") != VERSION:
+        return f"it has version {header.get('version')}, this is {VERSION}"
+    if not _is_count(header.get("size")):
+        return f"its size is {header.get('size')}"
+    if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):
+        return f"its dtype is {header.get('dtype')}"
+    if not isinstance(header.get("shapes"), list):
+        return f"its shapes are {header.get('shapes')}"
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tensor.ndim != 2 or tensor.shape[1] == 0:
+            return f"its {name} are {tensor.dtype} of shape {tuple(tensor.shape)}"
+    for place, shape in enumerate(header["shapes"]):
+        latents, prompts = tensors.get(f"latents_{place}"), tensors.get(f"prompts_{place}")
+        if not isinstance(shape, list) or not all(map(_is_count, shape)):
+            return f"its latents have shape {shape}"
+        if latents is None or latents.shape[1] != prod(shape) or len(latents) > header["size"]:
+            return f"its latents of shape {shape} do not fit its header {header}"
+        if prompts is not None and len(prompts) != len(latents):
+            return f"prompts of shape {tuple(prompts.shape)} do not fit {len(latents)} latents"
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value < 2**63
