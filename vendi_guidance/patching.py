@@ -18,14 +18,8 @@ _lock = Lock()
 
 
 class Patch:
-    """Wraps `target.name` between `apply` and `remove`. A second call of either does nothing.
-
-    Args:
-        target: the object.
-        name: the name of the method.
-        wrap: maps the method to its wrapper.
-        concerns: called at each call of the method; if it returns False, the wrapper is skipped.
-    """
+    """Wraps the method `target.name` between `apply` and `remove`. A second call of either does
+    nothing. Calls of the method that do not concern the patch, by `concerns()`, skip it."""
 
     def __init__(
         self, target: Any, name: str, wrap: Wrap, concerns: Callable[[], bool] = lambda: True

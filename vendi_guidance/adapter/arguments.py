@@ -65,8 +65,7 @@ def only_rows(
 
 
 def _take(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> Any:
-    """`only_rows` of one argument, or of each in a list, tuple or dictionary; `in_lists` if batches
-    are lists with an entry for each row."""
+    """`only_rows` of one argument; `in_lists` if batches are lists with an entry for each row."""
     if in_lists and isinstance(value, list) and len(value) == rows:
         return value[own] * times
     if isinstance(value, Tensor):
@@ -88,13 +87,8 @@ def _take(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> Any:
 def convention_of(
     network_timestep: float, timestep: float, count: int, backwards: bool
 ) -> Callable[[float, int], float] | None:
-    """The one of `CONVENTIONS` that a pipeline follows, or None.
-
-    Args:
-        network_timestep: what the network gets for the scheduler's `timestep`.
-        count: the number of training timesteps.
-        backwards: prefer a time that runs from noise to image; halfway, both directions fit.
-    """
+    """The one of `CONVENTIONS` that a pipeline follows, or None. Halfway, where both directions
+    fit, `backwards` prefers a time that runs from noise to image."""
     ordered = CONVENTIONS[2:] + CONVENTIONS[:2] if backwards else CONVENTIONS
     for convention in ordered:
         slack = SLACK * max(convention(0, count), convention(count, count))

@@ -255,7 +255,7 @@ class VendiGuidance(PipelineCallback):
         return guided
 
     def _call_users(self, callback: Callback | None, *given: Any) -> dict[str, Any] | None:
-        watch = self._call and self._call.watch
+        watch = None if self._call is None else self._call.watch
         with nullcontext() if watch is None else watch.paused():
             return None if callback is None else callback(*given)
 

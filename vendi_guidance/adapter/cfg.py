@@ -45,13 +45,8 @@ class Evaluation(NamedTuple):
 class ScaledCFG(threading.local):
     """Evaluates a pipeline's network so that CFG has only part of its effect.
 
-    Each thread that shares the network has a share and evaluations of its own.
-
-    Args:
-        pipeline: whose network it is.
-        watch: watches the pipeline's scheduler, and so counts the steps.
-        every: while the share is between 0 and 1, the difference that the prompts make is computed
-            every N-th step and reused in between.
+    Each thread that shares the network has a share and evaluations of its own. While the share is
+    between 0 and 1, what CFG adds is computed `every` N-th step and reused in between.
 
     Attributes:
         share: of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step
@@ -88,11 +83,7 @@ class ScaledCFG(threading.local):
         return self._share == 0
 
     def prompt_rows(self, evaluation: Evaluation) -> slice:
-        """The rows of a batch that belong to the prompts, one for each sample.
-
-        Raises:
-            ValueError: the number of rows is no multiple of the number of samples.
-        """
+        """The rows of a batch that belong to the prompts, one for each sample."""
         rows, count = evaluation.rows, len(self._watch.step.sample)
         if rows % count:
             raise no_rounds(self._pipeline, f"its network gets {rows} rows for {count} samples")
@@ -127,7 +118,9 @@ class ScaledCFG(threading.local):
         first = self.evaluations[0] if position else None  # a later one is without the prompts
         prompts = self.prompt_rows(first or evaluation)
         is_alone = not first and prompts == slice(0, rows)
-        difference = self._recent_difference(position)
+        computed_at, difference = self._differences.get(position, (self._step, None))
+        if not self._share or not 0 < self._step - computed_at < self._every:
+            difference = None
         if self._share and difference is None and not is_alone:
             raw = self._forward(evaluation)
             output = tensor_of(raw)
@@ -145,13 +138,6 @@ class ScaledCFG(threading.local):
         if difference is not None:
             output = output + self._share * difference
         return in_form_of(raw, output)
-
-    def _recent_difference(self, position: int) -> Tensor | None:
-        """The difference between an evaluation and the prompts' output at an earlier step, if it
-        may be reused."""
-        computed_at, difference = self._differences.get(position, (self._step, None))
-        is_recent = 0 < self._step - computed_at < self._every
-        return difference if self._share and is_recent else None
 
     def _forward(self, evaluation: Evaluation) -> Any:
         self.rows_evaluated += evaluation.rows

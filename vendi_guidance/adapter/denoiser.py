@@ -1,9 +1,7 @@
-"""The denoising network of a pipeline, recorded during a call.
+"""The denoising network of a pipeline, which can repeat a step of a call.
 
-At each step a pipeline evaluates its network with the prompts and, under classifier-free guidance
-(CFG), without them. A `Network` wraps `forward` for one call of the pipeline. It keeps the
-arguments of the last step, to predict clean latents from other latents with the same prompts, and
-passes each evaluation to a `ScaledCFG`.
+A `Network` wraps `forward` for one call. It keeps the arguments of the last step, to predict clean
+latents from other latents with the same prompts, and passes each evaluation to a `ScaledCFG`.
 """
 
 from collections.abc import Callable
@@ -53,17 +51,9 @@ class Network:
     """A pipeline's network as a `Denoiser`, between `start` and `stop`.
 
     Args:
-        pipeline: the pipeline that is called.
         watch: watches the pipeline's scheduler; start it first.
-        undistilled: the network that predicts in the rounds: see `VendiGuidance`. For "auto", call
-            `settle` after each step.
-        cfg_every: the interval at which CFG is computed: see `ScaledCFG`.
-
-    Attributes:
-        cfg: the `ScaledCFG`; its `share` may be set after each step.
-
-    Raises:
-        ValueError: the undistilled network does not fit the pipeline.
+        undistilled: see `VendiGuidance`. For "auto", call `settle` after each step.
+        cfg_every: see `ScaledCFG`; the `share` of `cfg` may be set after each step.
     """
 
     def __init__(
@@ -107,11 +97,8 @@ class Network:
         return self._undistilled is not None
 
     def settle(self, may_be_off: bool) -> None:
-        """With undistilled="auto", decide whether rounds after this step switch the LoRAs off.
-
-        They do if `may_be_off` and if the LoRAs are what distilled the network. That is measured
-        once, at the first step with `may_be_off`, by one evaluation of the first sample.
-        """
+        """With undistilled="auto", decide whether rounds after this step switch the LoRAs off: if
+        they `may_be_off`, and are what distilled the network, which is measured once."""
         if not self._is_auto:
             return
         if may_be_off and self._loras_distill is None:
@@ -119,8 +106,8 @@ class Network:
         self._undistilled = ADAPTERS if may_be_off and self._loras_distill else None
 
     def _contrast_without_loras(self) -> float:
-        """The contrast (standard deviation) of the first sample's prediction without LoRAs, as a
-        share of the one with them; infinite if the network cannot be evaluated without them."""
+        """The standard deviation of the first sample's prediction without LoRAs, as a share of the
+        one with them; infinite if the network cannot be evaluated without them."""
         evaluation = next(iter(self.cfg.evaluations), None)
         if evaluation is None or without_cache(evaluation.module, evaluation.kwargs) is None:
             return inf
@@ -160,12 +147,8 @@ class Network:
         return self._clean(self.cfg.prompt_output, self._watch.step.sample)
 
     def predict_the_same(self, latents: Tensor) -> None:
-        """Have the next step predict the same clean latents as the last one, without evaluating the
-        network.
-
-        Args:
-            latents: (b, ...) that the last step left, the input of the next one.
-        """
+        """Have the next step predict the same clean latents as the last one, which left these
+        (b, ...) latents, without evaluating the network."""
         if not self.cfg.evaluations or latents.shape != self._watch.step.sample.shape:
             return
         clean, level = self.denoised, self.levels[1]
@@ -181,11 +164,8 @@ class Network:
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
     ) -> Tensor:
-        """See `Denoiser.denoise`; returns float32 or float64.
-
-        To fit in memory, batches are not larger than the pipeline's. ValueError also if the
-        pipeline changes its network's inputs or outputs in an unknown way.
-        """
+        """See `Denoiser.denoise`. To fit in memory, batches are not larger than the pipeline's.
+        ValueError also if the pipeline uses its network in an unknown way."""
         if not self.cfg.evaluations:
             raise no_rounds(self._pipeline, "its network is not evaluated between two steps")
         sample, first = self._watch.step.sample, self.cfg.evaluations[0]
@@ -203,10 +183,14 @@ class Network:
         if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])
-            given_timestep = timestep_in(args, kwargs)
-            timestep = _timestep_at(level, given_timestep, sign < 0, self._watch, self._pipeline)
+            timestep = self._timestep_at(level, timestep_in(args, kwargs), sign < 0)
             args, kwargs = with_timestep(args, kwargs, timestep)
-        args, kwargs = self._with_input(args, kwargs, factor * latents)
+        old = input_of(args, kwargs)
+        new = in_form_of(old, self._with_latents(tensor_of(old), factor * latents))
+        if args:
+            args = new, *args[1:]
+        else:
+            kwargs = {**kwargs, input_name(kwargs): new}
         if perturb is not None:
             rows = asked.rows
             args, kwargs = with_tokens(first.module, args, kwargs, range(rows), rows, perturb)
@@ -239,18 +223,25 @@ class Network:
 
         return evaluate
 
-    def _with_input(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], latents: Tensor
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with other latents; channels or tokens appended to them stay."""
-        old = input_of(args, kwargs)
-        new = in_form_of(old, self._with_latents(tensor_of(old), latents))
-        if args:
-            return (new, *args[1:]), kwargs
-        return args, {**kwargs, input_name(kwargs): new}
+    def _timestep_at(self, level: Level, timestep: float | None, backwards: bool) -> float:
+        """The network's timestep at another level, from the one of the last step."""
+        watch = self._watch
+        count = watch.scheduler.config.num_train_timesteps
+        if timestep is None:
+            why = "whose network is not given one timestep for all of a batch"
+            raise no_rounds(self._pipeline, why)
+        expected = watch.timestep_at(watch.levels[0])
+        convention = convention_of(timestep, watch.timestep, count, backwards=backwards)
+        if convention is None or abs(watch.timestep - expected) > SLACK * count:
+            raise no_rounds(
+                self._pipeline,
+                f"which gives its network the timestep {timestep:g} where the scheduler's is "
+                f"{watch.timestep:g} and that of its noise level {expected:g}",
+            )
+        return convention(watch.timestep_at(level), count)
 
     def _with_latents(self, x: Tensor, latents: Tensor) -> Tensor:
-        """A copy of a network's input or output with other latents."""
+        """A copy of a network's input or output with other latents; appended channels stay."""
         x = x.clone()
         self._part(x, latents).copy_(latents)
         return x
@@ -264,25 +255,6 @@ class Network:
             last = x.shape[dimension] - size
             x = x.narrow(dimension, last if self._latents_last else 0, size)
         return x
-
-
-def _timestep_at(
-    level: Level, timestep: float | None, backwards: bool, watch: Watch, pipeline: Any
-) -> float:
-    """The network's timestep at another level, from the one of the last step; ValueError if that
-    follows none of the known conventions."""
-    count = watch.scheduler.config.num_train_timesteps
-    if timestep is None:
-        raise no_rounds(pipeline, "whose network is not given one timestep for all of a batch")
-    expected = watch.timestep_at(watch.levels[0])
-    convention = convention_of(timestep, watch.timestep, count, backwards=backwards)
-    if convention is None or abs(watch.timestep - expected) > SLACK * count:
-        raise no_rounds(
-            pipeline,
-            f"which gives its network the timestep {timestep:g} where the scheduler's is "
-            f"{watch.timestep:g} and that of its noise level {expected:g}",
-        )
-    return convention(watch.timestep_at(level), count)
 
 
 def _entry(module: nn.Module) -> str:

@@ -1,8 +1,4 @@
-"""Peculiarities of pipeline families: one row each, with its reason; and what follows for a call.
-
-Other pipelines do as most do: rows of negative prompts come first, channels or tokens are appended
-to the latents, the callback's return value is used, and pooled embeddings are CLIP's.
-"""
+"""Peculiarities of pipeline families, a row each with its reason. Others do as most do."""
 
 import math
 from dataclasses import dataclass
@@ -74,12 +70,7 @@ def family_of(pipeline: Any) -> Family:
 
 
 def check_pipeline(pipeline: Any) -> None:
-    """Raise unless guidance can guide calls of the pipeline.
-
-    Raises:
-        TypeError: it is not a pipeline.
-        ValueError: it takes no callback, ignores what the callback returns, or gives it no prompts.
-    """
+    """Raise TypeError for what is no pipeline, ValueError for one that guidance cannot guide."""
     if isinstance(pipeline, type) or not hasattr(pipeline, "scheduler"):
         raise TypeError(
             "guidance.on needs the diffusers pipeline that will be called, loaded and with a "

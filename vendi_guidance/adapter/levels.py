@@ -20,16 +20,8 @@ ROUNDING = 1e-3
 
 
 class Reader:
-    """Reads the noise levels, timesteps and predictions of one scheduler.
-
-    Attributes:
-        scheduler: of a class in `FAMILIES`, or of a subclass that does not override `step`.
-        unit: how it defines noise levels, a key of `LEVELS`.
-        predicts: the prediction type.
-
-    Raises:
-        ValueError: the scheduler, or its configuration, is not supported.
-    """
+    """Reads the noise levels, timesteps and predictions of one scheduler, of a class in `FAMILIES`
+    or of a subclass that does not override `step`; ValueError for others."""
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
@@ -51,12 +43,8 @@ class Reader:
             raise _unknown(f"{name} {sigmas} flow sigmas and prediction_type {self.predicts!r}")
 
     def levels_of(self, stepped: Any, given: dict[str, Any]) -> tuple[Level, Level]:
-        """The levels before and after a step.
-
-        Args:
-            stepped: the scheduler right after the step.
-            given: the arguments of `step`, by name.
-        """
+        """The levels before and after a step, given the scheduler right after it and the arguments
+        of `step`."""
         if given.get("s_churn") or given.get("per_token_timesteps") is not None:
             raise _unknown(f"{type(stepped).__name__} with s_churn or per_token_timesteps")
         before, after = self._numbers(stepped, given["timestep"])
@@ -72,12 +60,8 @@ class Reader:
         return Level(signal / size, noise / size)
 
     def timestep_at(self, level: Level) -> float:
-        """The scheduler's timestep for any level, in its schedule or not.
-
-        Schedulers with whole timesteps get a whole one, because networks distilled to few steps
-        know no others; the level is then off by less than half a training timestep. Levels above
-        the highest one get its timestep.
-        """
+        """The scheduler's timestep for any level, in its schedule or not. Schedulers with whole
+        timesteps get a whole one, because networks distilled to few steps know no others."""
         timestep = self.clock()[0](level)
         if self.scheduler.timesteps.is_floating_point():
             return timestep
@@ -85,8 +69,7 @@ class Reader:
         return math.floor(timestep + ROUNDING) if self.unit == "flow" else round(timestep)
 
     def clock(self) -> tuple[Callable[[Level], float], Callable[[float], float]]:
-        """Two functions: from a level to its timestep, and from a timestep to its noise-to-signal
-        ratio."""
+        """The timestep of a level, and the noise-to-signal ratio of a timestep, as functions."""
         config = self.scheduler.config
         if self.unit == "flow":  # a shift changes only which timesteps the schedule has
             count = config.num_train_timesteps

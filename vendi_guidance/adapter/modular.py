@@ -1,8 +1,5 @@
-"""Diversity guidance for diffusers' modular pipelines, which take no callbacks.
-
-There a denoising loop is a sequence of blocks. `guide_loops` inserts a first block, which begins to
-watch the call, and a last block, which does the work of a callback.
-"""
+"""Diversity guidance for diffusers' modular pipelines, as two blocks of a denoising loop: a first
+one, which begins to watch the call, and a last one, which does the work of a callback."""
 
 from typing import Any
 

@@ -36,20 +36,13 @@ def prompt_inputs(pipeline: Any) -> list[str]:
 def prompt_features(
     pipeline: Any, tensors: Mapping[str, Any], name: str | None = None
 ) -> Tensor | None:
-    """One feature vector for each image; images of the same prompt have the same one.
+    """(images, m) float32 features of the prompts, or None if there are no embeddings.
 
     Args:
-        pipeline: the pipeline that called the callback.
         tensors: the callback's tensors: "latents", one for each image, embeddings, and perhaps a
             mask. Embeddings are (rows, m), (rows, tokens, m), (rows, tokens, layers, m), or a list
             with one (tokens, m) for each row; a mask is (rows, tokens).
         name: the embeddings to use; None is the best of those in `tensors`.
-
-    Returns:
-        (images, m) float32, or None if there are no embeddings.
-
-    Raises:
-        ValueError: embeddings do not fit the latents, or the mask does not fit the embeddings.
     """
     name = name or best_of(tensors)
     if name is None or tensors.get(name) is None:
@@ -87,15 +80,8 @@ def prompt_features(
 def with_prompts(
     step: Step, tensors: Mapping[str, Any], name: str | None, settings: Settings, memory: Memory
 ) -> Step:
-    """The step with the features of its prompts. If no prompt bandwidth is known yet, pooled CLIP
-    embeddings set it to the published one.
-
-    Args:
-        tensors, name: see `prompt_features`.
-
-    Raises:
-        ValueError: the pipeline passed no prompt embeddings, or some that do not fit.
-    """
+    """The step with its `prompt_features`. If no prompt bandwidth is known yet, pooled CLIP
+    embeddings set it to the published one."""
     prompts = prompt_features(step.pipeline, tensors, name)
     if prompts is None:
         raise ValueError(f"the objective compares prompts: {why_no_prompts(step.pipeline)}")

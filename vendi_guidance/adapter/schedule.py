@@ -30,7 +30,7 @@ class StepTaken(NamedTuple):
 
 
 class _Record(threading.local):
-    """What a thread's steps of a scheduler were. Attributes as those of `Watch`."""
+    """What a thread's steps of a scheduler were."""
 
     key: object = None
     steps = 0
@@ -42,19 +42,10 @@ class _Record(threading.local):
 class Watch(Reader):
     """Records the last step of a scheduler in one call: `with Watch(scheduler) as watch`.
 
-    It does not change the scheduler's results. Deep copies of the scheduler are not watched. Other
-    calls may share the scheduler and the network. A call's own steps are those of one thread, until
-    the schedule is set again, and not those while the watch is paused. Before `settle` says which
-    thread that is, each thread sees its own steps. With second-order schedulers, each of the two
-    evaluations at a noise level is a step.
-
-    Args:
-        scheduler: of a class in `FAMILIES`, or of a subclass that does not override `step`.
-
-    Attributes:
-        steps: the number of steps since the start.
-        key: differs from step to step, and from call to call.
-        first: (b, ...) the sample of the first one, or None.
+    Other calls may share the scheduler and the network. A call's own steps are those of one thread,
+    until the schedule is set again, and not those while the watch is paused. Before `settle` says
+    which thread that is, each thread sees its own steps. With second-order schedulers, each of the
+    two evaluations at a noise level is a step.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -69,13 +60,12 @@ class Watch(Reader):
         self._is_paused = self._is_over = False
 
     def start(self) -> "Watch":
-        """Record each step from now on. A second start does nothing."""
         for patch in self._patches:
             patch.apply()
         return self
 
     def stop(self) -> None:
-        """Restore the scheduler and forget its last step. A second stop does nothing."""
+        """Restore the scheduler and forget its last step."""
         for patch in self._patches:
             patch.remove()
         vars(self._record).clear()
@@ -86,8 +76,8 @@ class Watch(Reader):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within this context all steps and evaluations belong to other calls. After an error there
-        is nothing left of this one."""
+        """While this context lasts, steps and evaluations belong to other calls. An error ends this
+        one."""
         self._is_paused = True
         try:
             yield
@@ -114,6 +104,7 @@ class Watch(Reader):
 
     @property
     def key(self) -> object:
+        """Differs from step to step, and from call to call."""
         return self._record.key, self._record.steps
 
     @property
@@ -122,6 +113,7 @@ class Watch(Reader):
 
     @property
     def first(self) -> Tensor | None:
+        """(b, ...) the sample of the first step."""
         return self._record.first
 
     @property
@@ -132,8 +124,7 @@ class Watch(Reader):
 
     @property
     def prediction(self) -> Prediction:
-        """The last step's prediction, computed on first access; ValueError if its noise level is
-        not known."""
+        """The last step's prediction, computed on first access."""
         if self._record.prediction is None:
             denoised = self.denoise(*self.step, self.levels[0])
             self._record.prediction = Prediction(denoised, *self.levels[1])
@@ -152,7 +143,7 @@ class Watch(Reader):
 
     @property
     def levels(self) -> tuple[Level, Level]:
-        """The noise levels before and after the last step; ValueError if they are not known."""
+        """The noise levels before and after the last step."""
         return self.levels_of(*self._known)
 
     @property
@@ -176,12 +167,8 @@ class Watch(Reader):
         return [ratio_at(timestep) for timestep in timesteps[position + 1 :]]
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
-        """Make a multistep scheduler continue as if all earlier steps had predicted these.
-
-        Args:
-            clean, noise: (b, ...) predicted clean latents and noise. Samples where they are not
-                finite keep the scheduler's own history.
-        """
+        """Make a multistep scheduler continue as if all earlier steps had predicted these (b, ...)
+        clean latents and noise. Samples where they are not finite keep their own history."""
         scheduler = self.scheduler
         match owner_of(scheduler).__name__:
             case "PNDMScheduler":
@@ -246,7 +233,6 @@ def can_continue(scheduler: Any) -> bool:
 
 
 def continue_from_here(scheduler: Any) -> None:
-    """Make the next step start from changed latents; call it only if the scheduler
-    `can_continue`."""
+    """Make the next step start from changed latents, of a scheduler that `can_continue`."""
     if owner_of(scheduler).__name__ in CORRECTORS:
         scheduler.last_sample = None  # skips one correction

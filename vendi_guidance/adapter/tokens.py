@@ -62,16 +62,8 @@ def with_tokens(
     rows: int,
     change: Perturb,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a network with changed token embeddings, as copies.
-
-    Args:
-        own: the rows of the prompts, one for each sample.
-        rows: the number of rows of latents.
-        change: see `Perturb`.
-
-    Raises:
-        ValueError: there are no token embeddings, or the network needs its cache.
-    """
+    """The arguments of a network with changed copies of token embeddings, in the rows `own`, one
+    for each sample, of all `rows`. ValueError if the network has none or needs its cache."""
     named, kept = _named(module, args, kwargs), without_cache(module, kwargs)
     found = _tokens(named)
     if not found or kept is None:
@@ -97,13 +89,12 @@ def with_tokens(
 
 
 def _tokens(named: Mapping[str, Any]) -> list[str]:
-    return [name for name in TOKENS if _is_tokens(named.get(name))]
+    def is_tokens(value: Any) -> bool:
+        if isinstance(value, list):
+            return bool(value) and all(isinstance(it, Tensor) and it.ndim == 2 for it in value)
+        return isinstance(value, Tensor) and value.ndim > 2
 
-
-def _is_tokens(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(isinstance(one, Tensor) and one.ndim == 2 for one in value) and bool(value)
-    return isinstance(value, Tensor) and value.ndim > 2
+    return [name for name in TOKENS if is_tokens(named.get(name))]
 
 
 def _mask(named: Mapping[str, Any], name: str) -> Tensor | None:

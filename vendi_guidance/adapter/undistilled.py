@@ -11,7 +11,6 @@ from threading import Lock, RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import nn
 
 from vendi_guidance.adapter.tokens import uncompiled, without_cache
@@ -65,13 +64,8 @@ def lock_of(network: nn.Module) -> Any:
 
 
 def one_at_a_time(network: nn.Module, name: str) -> Patch:
-    """A patch with which evaluations of the network, by any call, wait while its LoRAs are off.
-
-    Evaluations that began before the patch is applied are not waited for.
-
-    Args:
-        name: the method to patch.
-    """
+    """A patch of the method `name` with which later evaluations of the network, by any call, wait
+    while its LoRAs are off."""
     lock = lock_of(network)
 
     def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,16 +85,8 @@ def answer(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """The output of the undistilled network, or of the pipeline's own if `undistilled` is None.
-
-    Args:
-        network: the pipeline's network.
-        forward: its original `forward`.
-        args, kwargs: arguments of `forward`.
-
-    Raises:
-        ValueError: the network needs a cache that another network would not have.
-    """
+    """The output of the undistilled network, in place of the pipeline's network with its original
+    `forward`; of that one if `undistilled` is None."""
     if undistilled is None:
         with lock_of(network):
             return forward(*args, **kwargs)
@@ -118,7 +104,7 @@ def answer(
 
 @contextmanager
 def adapters_off(network: nn.Module) -> Iterator[None]:
-    """Within this context the network's LoRAs are off. Afterwards the same LoRAs are on again, and
+    """While this context lasts, the network's LoRAs are off. Then the same LoRAs are on again, and
     the same weights require gradients."""
     layers = [layer for layer in _adapter_layers(network) if not layer.disable_adapters]
     required = [(it, it.requires_grad) for layer in layers for it in layer.parameters()]
@@ -134,12 +120,7 @@ def adapters_off(network: nn.Module) -> Iterator[None]:
 
 
 def check_undistilled(undistilled: Undistilled) -> None:
-    """Raise unless `VendiGuidance(undistilled=...)` accepts this value.
-
-    Raises:
-        ValueError: a string other than "auto" and "adapters".
-        TypeError: neither None nor a string nor a network.
-    """
+    """Raise ValueError or TypeError unless `VendiGuidance(undistilled=...)` accepts this value."""
     wanted = f'"{AUTO}", "{ADAPTERS}", None or a network such as a UNet2DConditionModel'
     if isinstance(undistilled, str) and undistilled not in (AUTO, ADAPTERS):
         raise ValueError(
@@ -157,36 +138,27 @@ def has_adapters(pipeline: Any, networks: list[nn.Module]) -> bool:
 
 
 def check_fits(undistilled: Undistilled, pipeline: Any, networks: list[nn.Module]) -> None:
-    """Raise ValueError if `undistilled` cannot predict in the rounds of this pipeline.
-
-    Args:
-        networks: the pipeline's denoising networks.
-    """
+    """Raise ValueError if `undistilled` cannot predict in place of a pipeline's networks."""
     check_undistilled(undistilled)
-    if undistilled == ADAPTERS:
-        _check_adapters(pipeline, networks)
-    elif isinstance(undistilled, nn.Module):
+    kind, layers = type(pipeline).__name__, _adapter_layers(*networks)
+    if isinstance(undistilled, nn.Module):
         if len(networks) != 1:
             raise ValueError(
-                f"{type(pipeline).__name__} has {len(networks)} networks that denoise, so one "
-                f'undistilled network cannot stand for them: give "{ADAPTERS}" if they have LoRAs'
+                f"{kind} has {len(networks)} networks that denoise, so one undistilled network "
+                f'cannot stand for them: give "{ADAPTERS}" if they have LoRAs'
             )
         _check_network(undistilled, pipeline, networks[0])
-
-
-def _check_adapters(pipeline: Any, networks: list[nn.Module]) -> None:
-    layers = _adapter_layers(*networks)
-    if _are_fused(pipeline, layers):
+    elif undistilled == ADAPTERS and _are_fused(pipeline, layers):
         names = ", ".join(sorted(getattr(pipeline, "fused_loras", ()))) or "a LoRA"
         raise ValueError(
             f'undistilled="{ADAPTERS}" cannot switch off what is fused into the weights, {names}: '
             "call pipe.unfuse_lora() first, or load the LoRA without fusing it"
         )
-    if not layers:
+    elif undistilled == ADAPTERS and not layers:
         raise ValueError(
-            f'undistilled="{ADAPTERS}" needs a network with a LoRA, and '
-            f"{type(pipeline).__name__} has none loaded: load one, by pipe.load_lora_weights(...) "
-            "or --lora, or give the network that this one was distilled from"
+            f'undistilled="{ADAPTERS}" needs a network with a LoRA, and {kind} has none loaded: '
+            "load one, by pipe.load_lora_weights(...) or --lora, or give the network that this one "
+            "was distilled from"
         )
 
 
@@ -212,11 +184,6 @@ def _check_network(undistilled: nn.Module, pipeline: Any, network: nn.Module) ->
                 f"undistilled has {name} {value!r} and the pipeline's network {wanted!r}, so it "
                 "cannot be called in its place: give the network that this one was distilled from"
             )
-    _check_place(given, own, pipeline)
-
-
-def _check_place(given: nn.Module, own: nn.Module, pipeline: Any) -> None:
-    """Raise ValueError if a network has another dtype than the pipeline's, or another device."""
     dtype, wanted = (getattr(it, "dtype", None) for it in (given, own))
     are_quantized = any(getattr(it, "is_quantized", False) for it in (given, own))
     if dtype != wanted and not are_quantized:
@@ -228,19 +195,16 @@ def _check_place(given: nn.Module, own: nn.Module, pipeline: Any) -> None:
         return  # the hook will move it
     device = getattr(pipeline, "_execution_device", None)
     place = next((it.device for it in given.parameters()), device)
-    if device is not None and place is not None and not _is_same(place, device):
+    if device is None or place is None:
+        return
+    # "cuda" without an index matches any of them
+    is_same_index = place.index == device.index or None in (place.index, device.index)
+    if place.type != device.type or not is_same_index:
         raise ValueError(
             f"undistilled is on {place}, and the pipeline computes on {device}: call "
             f'undistilled.to("{device}"), or accelerate.cpu_offload_with_hook(undistilled, '
             f'"{device}") to move it there when it is called'
         )
-
-
-def _is_same(place: torch.device, other: torch.device) -> bool:
-    """Whether two devices are the same; "cuda" without an index matches any of them."""
-    return place.type == other.type and (
-        place.index == other.index or None in (place.index, other.index)
-    )
 
 
 def _adapter_layers(*networks: nn.Module) -> list[Any]:

@@ -15,16 +15,8 @@ from torch import Tensor
 
 
 def decode(pipeline: Any, latents: Tensor, size: tuple[int, int] | None = None) -> Tensor:
-    """Decode latents to (n, 3, height, width) images in [-1, 1], at times slightly outside.
-
-    Args:
-        pipeline: a pipeline with a `vae`; call this within `frozen(pipeline.vae)`.
-        latents: latents in the sampler's units.
-        size: height and width of the images; required for packed latents.
-
-    Raises:
-        ValueError: the size is missing, or latents of this shape are not supported.
-    """
+    """Decode latents to (n, 3, height, width) images in [-1, 1], at times slightly outside. Call it
+    within `frozen(pipeline.vae)`; packed latents need the size of the images."""
     vae, z = vae_of(pipeline), latents
     if z.ndim == 3 and packs(pipeline):
         if size is None:
@@ -45,12 +37,8 @@ def decode(pipeline: Any, latents: Tensor, size: tuple[int, int] | None = None) 
 
 
 def encode(pipeline: Any, images: Tensor) -> Tensor:
-    """Encode images to latents in the sampler's units: the mean of the VAE's distribution.
-
-    Args:
-        pipeline: a pipeline with a `vae`; call this within `frozen(pipeline.vae)`.
-        images: (n, 3, h, w) in [-1, 1].
-    """
+    """Encode (n, 3, h, w) images in [-1, 1] to latents in the sampler's units: the mean of the
+    VAE's distribution. Call it within `frozen(pipeline.vae)`."""
     vae = vae_of(pipeline)
     is_video = "temperal_downsample" in vae.config  # Qwen-Image's VAE; sic
     images = images.to(get_module_execution_device(vae), vae.dtype)
@@ -66,8 +54,8 @@ def encode(pipeline: Any, images: Tensor) -> Tensor:
 
 @contextmanager
 def frozen(*modules: Any) -> Iterator[None]:
-    """Within this context, weights of the modules need no gradients, and a VAE that overflows in
-    float16 is in float32."""
+    """While this context lasts, weights of the modules need no gradients, and a VAE that overflows
+    in float16 is in float32."""
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
     overflow = (m for m in modules if getattr(getattr(m, "config", None), "force_upcast", False))
     halves = [module for module in overflow if module.dtype == torch.float16]
@@ -86,11 +74,7 @@ def frozen(*modules: Any) -> Iterator[None]:
 
 
 def vae_of(pipeline: Any) -> Any:
-    """The pipeline's VAE.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """The pipeline's VAE; ValueError if it has none."""
     if getattr(pipeline, "vae", None) is None:
         raise ValueError(f'{type(pipeline).__name__} has no VAE: use space="denoised"')
     return pipeline.vae

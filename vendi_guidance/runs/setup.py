@@ -15,7 +15,7 @@ import torch
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.adapter.undistilled import Undistilled
-from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, Settings, with_prefix
+from vendi_guidance.guidance.settings import SETTINGS, Published, Rounds, with_prefix
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
 from vendi_guidance.runs.distributed import ProcessGroup, has_begun, note_begun
@@ -199,7 +199,7 @@ def _with_earlier_rounds(settings: Rounds | Published, began: dict[str, Any]) ->
     return replace(settings, **earlier)
 
 
-def check_prompts_are_seen(pipeline: type[Any], settings: Settings) -> None:
+def check_prompts_are_seen(pipeline: type[Any], settings: Rounds | Published) -> None:
     """Raise ValueError if the objective compares prompts but the pipeline does not expose them."""
     is_seen = pipeline.prompt_input is not None or prompt_inputs(pipeline)
     if not settings.is_off and settings.is_conditional and not is_seen:
