@@ -91,12 +91,12 @@ class Step:
         """(b, ...) gradient with respect to the latents."""
         # the step uses a prediction but does not make it
         prediction = Prediction(self.latents, signal=0.9, noise=0.4)
-        features, pull_back = SPACES[self.space].view(None, self.latents, prediction)
-        ascent = self.objective.gradient(features, self.prompts, self.window)
+        view = SPACES[self.space].view(None, self.latents, prediction)
+        ascent = self.objective.gradient(view.features, self.prompts, self.window)
         if self.space == "denoised":
-            candidates = torch.stack([features] * CANDIDATES)
+            candidates = torch.stack([view.features] * CANDIDATES)
             self.objective.choose(candidates, self.prompts, self.window)
-        return pull_back(ascent.gradient)
+        return view.pull_back(ascent.gradient)
 
     def baseline(self) -> Callable[[], Any]:
         """Two products with the window's matrix, and for Vendi an eigendecomposition."""

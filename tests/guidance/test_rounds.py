@@ -56,7 +56,7 @@ class Spy(guided_spaces.Spy):
         self.levels = []
 
     def __call__(self, pipe, index, timestep, tensors):
-        self.levels.append(self.guidance._call._watch.levels)
+        self.levels.append(self.guidance._call.watch.levels)
         return super().__call__(pipe, index, timestep, tensors)
 
 
@@ -193,7 +193,7 @@ def test_the_step_after_the_rounds_is_one_of_first_order(sdxl, kind):
     spy, predicted = Spy(guidance), []
 
     def callback(pipe, index, timestep, tensors):
-        watch = guidance._call._watch
+        watch = guidance._call.watch
         predicted.append((watch.step.sample, watch.prediction.denoised))
         return spy(pipe, index, timestep, tensors)
 

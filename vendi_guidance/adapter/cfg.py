@@ -1,8 +1,7 @@
 """Classifier-free guidance (CFG) at part of its scale, for any pipeline.
 
-A pipeline evaluates its network with and without the prompts, as rows of one batch or in two
-evaluations, and extrapolates from the outputs without prompts past those with prompts. Replacing
-the outputs without prompts by
+A pipeline extrapolates from its network's outputs without prompts, which are rows of one batch or
+of a second evaluation, past those with prompts. Replacing the former by
 
     prompt output + share x (output without prompts - prompt output)
 

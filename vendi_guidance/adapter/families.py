@@ -10,29 +10,17 @@ from diffusers import ModularPipeline
 
 @dataclass(frozen=True)
 class Family:
-    """Pipelines with a common prefix in the name of their class or of one of its bases.
+    """Pipelines with a common prefix in the name of their class or of one of its bases."""
 
-    Attributes:
-        beginning: the prefix.
-        prompts_first: rows of prompts precede those of negative prompts.
-        latents_last: other channels or tokens precede the latents.
-        is_in_place: the pipeline has only the older `callback`, which changes latents in place.
-        ignores_callback: the callback's return value has no effect.
-        tokens_per_frame: prompt embeddings have one row for each frame of a video.
-        pools_language_model: pooled embeddings are a language model's, not CLIP's.
-        perturbs_attention: the pipeline cannot be guided.
-        no_cfg: the largest guidance scale without CFG.
-    """
-
-    beginning: str
-    prompts_first: bool = False
-    latents_last: bool = False
-    is_in_place: bool = False
-    ignores_callback: bool = False
-    tokens_per_frame: bool = False
-    pools_language_model: bool = False
-    perturbs_attention: bool = False
-    no_cfg: float = 1.0
+    beginning: str  # the prefix
+    prompts_first: bool = False  # rows of prompts precede those of negative prompts
+    latents_last: bool = False  # other channels or tokens precede the latents
+    is_in_place: bool = False  # has only the older `callback`, which changes latents in place
+    ignores_callback: bool = False  # the callback's return value has no effect
+    tokens_per_frame: bool = False  # prompt embeddings have a row for each frame of a video
+    pools_language_model: bool = False  # pooled embeddings are a language model's, not CLIP's
+    perturbs_attention: bool = False  # cannot be guided
+    no_cfg: float = 1.0  # the largest guidance scale without CFG
 
 
 OTHERS = Family("")

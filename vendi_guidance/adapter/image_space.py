@@ -58,7 +58,7 @@ class ImageSpace(Space):
             rows = zip(denoised.split(1), gradient.split(1), strict=True)
             return torch.cat([self._pull_back(pipeline, *row) for row in rows]) / signal
 
-        return self.remember(pipeline, denoised), pull_back
+        return View(self.remember(pipeline, denoised), pull_back)
 
     @torch.no_grad()
     def remember(self, pipeline: Any, latents: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
-"""The noise levels of a scheduler's steps, and the timestep of any noise level.
+"""The noise levels of a scheduler's steps, and the timestep of any level, in its schedule or not.
 
-Schedulers define noise levels by sigmas or by cumulative products of alphas. A schedule has only a
-few of the timesteps that its network was trained at. The levels between them have timesteps too.
+Velocities follow Salimans & Ho (2022).
 """
 
 import functools

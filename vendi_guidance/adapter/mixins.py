@@ -79,16 +79,10 @@ class DiversityGuided:
             cls.stock = cls.__bases__[-1]
             setattr(cls, "__call__", _guided_call(cls.stock))  # noqa: B010
 
-    @property
+    @functools.cached_property
     def guidance(self) -> VendiGuidance:
         """The guidance, whose window lasts from call to call; assign another one to replace it."""
-        if not hasattr(self, "_guidance"):
-            self._guidance = VendiGuidance(prompt_input=self.prompt_input)
-        return self._guidance
-
-    @guidance.setter
-    def guidance(self, guidance: VendiGuidance) -> None:
-        self._guidance = guidance
+        return VendiGuidance(prompt_input=self.prompt_input)
 
     def _check_settings(self, given: dict[str, Any]) -> None:
         """Raise ValueError if a value is out of range; the message has the name of the argument."""

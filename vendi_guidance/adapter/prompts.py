@@ -1,9 +1,5 @@
-"""One embedding for the prompt of each image, from the tensors that a pipeline's callback gets.
-
-Pipelines list the variables that callbacks may request in `_callback_tensor_inputs`. The pooled
-embedding of the prompt is used if there is one, else the mean over its tokens. Negative prompts in
-the same tensor come first, with few exceptions (`adapter.families`).
-"""
+"""One embedding for the prompt of each image, from the tensors that a pipeline's callback gets: the
+pooled one, or else the mean over its tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -84,7 +80,12 @@ def with_prompts(
     embeddings set it to the published one."""
     prompts = prompt_features(step.pipeline, tensors, name)
     if prompts is None:
-        raise ValueError(f"the objective compares prompts: {why_no_prompts(step.pipeline)}")
+        kind, names = type(step.pipeline).__name__, prompt_inputs(step.pipeline)
+        why = 'no prompt embeddings: use objective "rke" or "vendi"'
+        if names:
+            why = f"{names[0]} only if asked: call it with **guidance.on(pipe) in place of "
+            why += "callback_on_step_end=guidance"
+        raise ValueError(f"the objective compares prompts: {kind} gives its callback {why}")
     is_known = settings.sigma_prompt or memory.sigma_prompt
     if not is_known and is_pooled_clip(step.pipeline, tensors, name):
         memory.sigma_prompt = SIGMA_PROMPT
@@ -96,17 +97,6 @@ def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> b
     Other distances depend on the encoder and, for means over tokens, on the padding."""
     pools_clip = not family_of(pipeline).pools_language_model
     return pools_clip and (name or best_of(tensors)) in POOLED
-
-
-def why_no_prompts(pipeline: Any) -> str:
-    """Why a callback of `pipeline` got no embeddings, and the remedy, for an error message."""
-    kind, names = type(pipeline).__name__, prompt_inputs(pipeline)
-    if not names:
-        return f'{kind} gives its callback no prompt embeddings: use objective "rke" or "vendi"'
-    return (
-        f"{kind} gives its callback {names[0]} only if asked: "
-        "call it with **guidance.on(pipe) in place of callback_on_step_end=guidance"
-    )
 
 
 def best_of(names: Iterable[str]) -> str | None:

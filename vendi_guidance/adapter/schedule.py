@@ -1,8 +1,5 @@
-"""The clean latents that a diffusers scheduler predicts at each step.
-
-Pipelines do not keep this prediction of x0. It follows from the sample, its noise level and the
-network's output (for velocities: Salimans & Ho, 2022), which a `Watch` records.
-"""
+"""A scheduler's steps in one call, and the clean latents that they predict: pipelines do not keep
+these, but they follow from a step's sample, level and network output."""
 
 import copy
 import inspect
@@ -119,7 +116,7 @@ class Watch(Reader):
     @property
     def step(self) -> StepTaken:
         """The scheduler's arguments at the last step."""
-        _, given = self._known
+        given = self._known[1]
         return StepTaken(given["sample"], given["model_output"])
 
     @property
@@ -149,8 +146,7 @@ class Watch(Reader):
     @property
     def timestep(self) -> float:
         """The scheduler's timestep at the last step."""
-        _, given = self._known
-        return float(torch.as_tensor(given["timestep"]).flatten()[0])
+        return float(torch.as_tensor(self._known[1]["timestep"]).flatten()[0])
 
     @property
     def ahead(self) -> list[float]:
@@ -209,11 +205,9 @@ class Watch(Reader):
 
 
 def continues(scheduler: Any) -> bool:
-    """Whether the next step starts from the sample that the last one returned.
-
-    Otherwise it starts from a stored sample, and a change of the latents in between is lost or even
-    reversed. This is so after the first half of a second-order step, and at every step of UniPC
-    with its corrector. Undefined after the last step.
+    """Whether the next step starts from the sample that the last one returned, not from a stored
+    one, as after the first half of a second-order step and at every step of UniPC with its
+    corrector: then changes of the latents are lost or even reversed. Undefined after the last step.
     """
     match owner_of(scheduler).__name__:
         case name if name in CORRECTORS:

@@ -1,9 +1,6 @@
-"""The undistilled network, which predicts in the rounds of a pipeline with a distilled one.
-
-A network distilled to few steps hardly follows the score's gradient; the network that it was
-distilled from does. A LoRA that distilled it (Lightning, Turbo, Hyper, LCM, ...) is switched off
-for the predictions of the rounds. Otherwise another network can predict there.
-"""
+"""The undistilled network, which predicts in the rounds in place of a network distilled to few
+steps, because that one hardly follows the score's gradient: the same network without the LoRA that
+distilled it (Lightning, Turbo, Hyper, LCM, ...), or another network."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

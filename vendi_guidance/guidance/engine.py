@@ -24,7 +24,6 @@ PROPOSERS = {
     "gradient": Proposer("the score's gradient", timing.is_due, rounds.repeat, rounds.evaluations),
     "prompt": Proposer("a perturbed prompt", perturbed.is_due, perturbed.repeat, lambda *_: 2),
 }
-"""By the names in `settings.PROPOSALS`."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +61,8 @@ class Engine:
         if isinstance(self.settings, Rounds):
             proposer = self.proposer(step, self.settings)
             return not self._rounds_are_made and proposer.is_due(step, self.settings)
-        return not step.is_last and (self._is_pending or published.is_due(step, self.settings))
+        is_nth = step.index % self.settings.every == 0
+        return not step.is_last and (self._is_pending or is_nth)
 
     def observe(self, step: Step) -> bool:
         """Record a step and return whether it `is_due`. A step that is due and is not modified

@@ -1,9 +1,8 @@
-"""Fresh noise: on latents, and on the embeddings of prompts.
+"""Fresh noise on latents and on prompts, seeded by the signs of a call's first latents.
 
-Each sample's noise is seeded by the signs of the latents with which its call began. Signs survive
-whatever differs between programs: dtype, memory format, and the scale of the initial noise. So
-equal initial noise gives equal images in each of them, a sample does not depend on its place in
-the batch, and no generator has to be passed.
+Signs survive whatever differs between programs: dtype, memory format, and the scale of the initial
+noise. So equal initial noise gives equal images in each of them, whatever a sample's place in the
+batch.
 """
 
 from collections import Counter

@@ -219,6 +219,9 @@ class Vendi(Objective):
 
     truncation: int | None = None
 
+    def __post_init__(self) -> None:
+        truncate(torch.ones(1), self.truncation)  # raises for an invalid rank, before any image
+
     def _score_and_weights(
         self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
     ) -> tuple[Tensor, Tensor]:

@@ -14,11 +14,6 @@ from vendi_guidance.guidance.settings import Published
 from vendi_guidance.guidance.step import Step
 
 
-def is_due(step: Step, settings: Published) -> bool:
-    """Whether this is an N-th step, counted from the first."""
-    return step.index % settings.every == 0
-
-
 def ascend(step: Step, score: Score, settings: Published) -> Step:
     """The step with its latents moved towards a higher score."""
     moved = score.move(step.latents, score.gradient(step), settings.scale)

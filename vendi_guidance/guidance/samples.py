@@ -1,9 +1,7 @@
 """Finished samples of one shape, and their similarities.
 
-Features (latents, or what another space compares) are flattened and scaled to unit length (Jalali
-et al., AISTATS 2026, section 6 and appendix E), so kernels need only inner products. The inner
-products among the samples are stored, and values derived from them cached: they change only when a
-sample enters or leaves.
+Features are scaled to unit length (Jalali et al., AISTATS 2026, appendix E), so kernels need only
+inner products, which are stored: they change only when a sample enters or leaves.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -60,11 +58,6 @@ class Samples:
         self._prompts: _Ring | None = None
         self._entered = 0
         self.cache: dict[Hashable, Any] = {}
-
-    def show(self, other: "Samples") -> None:
-        """Replace the samples by those of another."""
-        for name in ("latent_shape", "_features", "_prompts", "_entered", "cache"):
-            setattr(self, name, getattr(other, name))
 
     def __len__(self) -> int:
         return min(self._entered, self.size)
@@ -165,8 +158,7 @@ class Samples:
         return self._cached("squared norms", (kernel_latent, kernel_prompt), compute)
 
     def _cached(self, name: str, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """The value for a key. Only the last key of each name is kept, since automatic bandwidths
-        differ from step to step."""
+        """The value for a key. Only the last key of each name is kept: bandwidths may change."""
         known, value = self.cache.get(name, (None, None))
         if known != key:
             value = compute()
@@ -226,11 +218,9 @@ class _Ring:
             start += len(rows)
 
     def _chunks(self, like: Tensor, filled: int, few: bool = False) -> Iterator[Tensor]:
-        """The first rows in chunks, in the dtype and on the device of `like`.
-
-        A chunk is valid until the next one. On a CPU it has 16 rows, which stay in cache, if `few`
-        or stored in another dtype; else enough rows to outlast the launch of a GPU kernel.
-        """
+        """The first rows in chunks, in the dtype and on the device of `like`, each valid until the
+        next one. On a CPU they have 16 rows, which stay in cache, if `few` or of another dtype;
+        else enough rows to outlast the launch of a GPU kernel."""
         as_stored = (like.dtype, like.device) == (self.rows.dtype, self.rows.device)
         few = like.device.type == "cpu" and (few or not as_stored)
         count = 16 if few else max(1, 2**26 // self.rows.shape[1])

@@ -18,26 +18,16 @@ Spelling = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting.
+    """A setting."""
 
-    Args:
-        kind: float, int or str.
-        least, most: the limits of a number.
-        above: whether `least` itself is invalid.
-        choices: the valid words. An object with a method `view`, a space, is valid too.
-        none: what None means; None if None is invalid.
-        typical: values in use.
-        has_option: whether the command line has an option for it.
-    """
-
-    kind: type
+    kind: type  # float, int or str
     least: float = 0
     most: float = math.inf
-    above: bool = False
-    choices: tuple[str, ...] = ()
-    none: str | None = None
-    typical: str | None = None
-    has_option: bool = True
+    above: bool = False  # whether `least` itself is invalid
+    choices: tuple[str, ...] = ()  # an object with a method `view`, a space, is valid too
+    none: str | None = None  # what None means; None if None is invalid
+    typical: str | None = None  # values in use
+    has_option: bool = True  # whether the command line has an option for it
     name: str = ""
     default: Any = None
     help: str = ""

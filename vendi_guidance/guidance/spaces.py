@@ -1,30 +1,30 @@
-"""The spaces in which samples are compared, and how gradients return from there to the latents.
-
-"latent" compares the sampler's noisy latents (Jalali et al., AISTATS 2026). "denoised" compares the
-predicted clean latents, which are of the same kind as finished samples. `adapter.image_space`
-compares an image encoder's features of the decoded predictions.
-"""
+"""The spaces in which samples are compared, and how gradients return from there to the latents."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from vendi_guidance.guidance.step import Prediction
 
-View = tuple[Tensor, Callable[[Tensor], Tensor]]
-"""(b, ...) features of samples in flight, and the map from gradients there to the latents."""
+
+class View(NamedTuple):
+    """(b, ...) features of samples in flight, and the map from gradients there to the latents."""
+
+    features: Tensor
+    pull_back: Callable[[Tensor], Tensor]
 
 
 class Space:
-    """A space in which samples are compared; this one compares the noisy latents."""
+    """A space in which samples are compared; this one compares the noisy latents, as in Jalali et
+    al. (AISTATS 2026)."""
 
     needs_prediction = False
     """Whether `view` needs the step's prediction of clean latents."""
 
     def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
         """The samples in flight, from (b, ...) latents after a step and the step's prediction."""
-        return latents, lambda gradient: gradient
+        return View(latents, lambda gradient: gradient)
 
     def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
         """(b, ...) features of finished samples, from their latents."""
@@ -40,7 +40,7 @@ class DenoisedSpace(Space):
         if prediction is None:
             raise ValueError("the denoised space needs the scheduler's prediction, got none")
         signal = prediction.signal
-        return prediction.denoised, lambda gradient: gradient / signal
+        return View(prediction.denoised, lambda gradient: gradient / signal)
 
 
 SPACES: dict[str, Space] = {"latent": Space(), "denoised": DenoisedSpace()}

@@ -29,14 +29,8 @@ class Level(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The prediction of one step of a sampler.
-
-    Attributes:
-        denoised: x0 from the step's sample and model output, in the sample's shape and units,
-            float32 or float64, neither clipped nor thresholded.
-        signal, noise: the nominal level after the step, which returned signal x0 + noise eps;
-            (1, 0) after the last step of most samplers.
-    """
+    """The x0 predicted at a step, float32 or float64, and the nominal level after the step, which
+    returned signal x0 + noise eps; (1, 0) after the last step of most samplers."""
 
     denoised: Tensor
     signal: float
@@ -92,16 +86,13 @@ class Denoiser(Protocol):
         level: Level | None = None,
         perturb: Perturb | None = None,
     ) -> Tensor:
-        """Predict clean latents, without CFG.
+        """Predict (n b, ...) clean latents, without CFG.
 
         Args:
             latents: (n b, ...) n batches of the b samples, one after another.
             level: noise level of the latents, which the schedule may skip; None is the level before
                 the step.
             perturb: changes the embeddings of the prompt's tokens; None leaves them.
-
-        Returns:
-            (n b, ...) predictions.
 
         Raises:
             ValueError: there is no prompt to perturb, or the network cannot predict at that level.
@@ -114,40 +105,26 @@ class Denoiser(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """A denoising step that the sampler has just made.
+    """A denoising step that the sampler has just made. The last five attributes are for those whose
+    settings need them."""
 
-    Attributes:
-        index: number of the step, from 0.
-        count: number of steps of the call.
-        latents: (b, ...) as the sampler left them.
-        pipeline: decodes latents for an `ImageSpace`.
-        prompts: (b, m) embeddings, or None where prompts are not compared.
-        prediction: the step's prediction of clean latents, or None where it is not needed.
-        network: repeats the step, or None where it is not needed.
-        first: (b, ...) latents with which the call began, which seed fresh noise; None where they
-            are those of this step.
-        scheduled: number of steps of the whole schedule, of which image-to-image calls make only
-            the last ones.
-    """
-
-    index: int
-    count: int
-    latents: Tensor
-    pipeline: Any = None
-    prompts: Tensor | None = None
+    index: int  # from 0
+    count: int  # number of steps of the call
+    latents: Tensor  # (b, ...) as the sampler left them
+    pipeline: Any = None  # decodes latents for an `ImageSpace`
+    prompts: Tensor | None = None  # (b, m) embeddings
     prediction: Prediction | None = None
     network: Denoiser | None = None
-    first: Tensor | None = None
-    scheduled: int = 0
+    first: Tensor | None = None  # (b, ...) latents with which the call began; None is `latents`
+    scheduled: int = 0  # steps of the schedule, of which image-to-image calls make the last ones
 
     @property
     def is_last(self) -> bool:
-        """Whether this is the call's last step."""
         return self.index >= self.count - 1
 
     @property
     def first_latents(self) -> Tensor:
-        """(b, ...) latents with which the call began."""
+        """(b, ...) latents with which the call began, which seed fresh noise."""
         return self.latents if self.first is None else self.first
 
     def with_finite_latents(self, latents: Tensor) -> "Step":

@@ -41,8 +41,8 @@ def is_due(step: Step, settings: Rounds) -> bool:
     """Whether rounds follow this step, or should have followed an earlier one.
 
     With a distilled network: the first step that ends well below the wanted level. Otherwise: the
-    first step that starts nearer to the wanted level than it ends, or the last. A first step from
-    pure noise counts only if it ends where everything is decided and further steps follow.
+    first step that starts nearer to the wanted level, in log ratio, than it ends, or the last. A
+    first step from pure noise counts only if it ends where all is decided and steps follow.
     """
     if step.network is None:
         return False
@@ -52,7 +52,7 @@ def is_due(step: Step, settings: Rounds) -> bool:
         return end.ratio < DUE_BELOW * wanted
     if start.ratio == math.inf:
         return end.ratio < CFG_STOP and not step.is_last
-    return step.is_last or _is_nearest(start.ratio, end.ratio, wanted)
+    return step.is_last or start.ratio * end.ratio <= wanted**2
 
 
 def is_undecided(step: Step, settings: Rounds) -> bool:
@@ -60,12 +60,7 @@ def is_undecided(step: Step, settings: Rounds) -> bool:
     if step.network is None or is_distilled(step) or len(step.network.ahead) < 2:
         return False
     start, end = step.network.ahead[:2]
-    return not _is_nearest(start, end, wanted_ratio(step, settings))
-
-
-def _is_nearest(start: float, end: float, wanted: float) -> bool:
-    """Whether, of a step and the later ones, this one starts nearest to the wanted level."""
-    return start * end <= wanted**2
+    return start * end > wanted_ratio(step, settings) ** 2
 
 
 def is_distilled(step: Step) -> bool:

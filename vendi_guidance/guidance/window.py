@@ -95,7 +95,8 @@ class SlidingWindow(Samples):
         if self.latent_shape is not None:
             others = {self.latent_shape: self._alone(), **others}
         self._others = {at: it for at, it in others.items() if at != shape}
-        self.show(known)
+        for name in ("latent_shape", "_features", "_prompts", "_entered", "cache"):
+            setattr(self, name, getattr(known, name))
 
     def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
         """Add finished samples; the oldest leave if there is no room.
