@@ -10,16 +10,15 @@ from huggingface_hub import constants
 from matplotlib.figure import Figure
 from peft import LoraConfig, get_peft_model_state_dict
 from PIL import Image
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 
 from scripts.demo.emoji import CAPTION
 from tests.helpers import tiny_unets as unets
+from tests.helpers.tiny_folders import clip
 from tests.helpers.tiny_pipelines import CASES
+from tests.helpers.tiny_text import WIDTH
 from vendi_guidance.features.probe import Probe
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-
-WIDTH = 16  # of each text encoder
 
 NO_CHROMIUM = "no Chromium. apt-get install chromium"
 
@@ -40,13 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def tiny_sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete SDXL with random weights for 16x16 pixels; a step takes milliseconds."""
     torch.manual_seed(0)
-    tokenizer = character_tokenizer()
     pipeline = StableDiffusionXLPipeline(
         vae=unets.vae(),
-        text_encoder=CLIPTextModel(text_config(tokenizer)),
-        text_encoder_2=CLIPTextModelWithProjection(text_config(tokenizer)),
-        tokenizer=tokenizer,
-        tokenizer_2=tokenizer,
+        **clip(),
+        **clip("_2", projects=True),
         unet=unets.unet(**unets.XL, cross_attention_dim=2 * WIDTH),
         scheduler=DDIMScheduler(
             beta_schedule="scaled_linear",
@@ -79,31 +75,6 @@ def tiny_lora_folder(tiny_sdxl_folder: Path, tmp_path_factory: pytest.TempPathFa
     weights = get_peft_model_state_dict(pipeline.unet)
     pipeline.save_lora_weights(folder, unet_lora_layers=weights)
     return folder
-
-
-def character_tokenizer() -> CLIPTokenizer:
-    """A CLIP tokenizer without merges, so every character is a token."""
-    characters = [chr(code) for code in range(33, 127)]
-    names = [*characters, *(f"{character}</w>" for character in characters)]
-    names += ["<|startoftext|>", "<|endoftext|>"]
-    vocabulary = {name: number for number, name in enumerate(names)}
-    return CLIPTokenizer(vocabulary, [], model_max_length=32)
-
-
-def text_config(tokenizer: CLIPTokenizer) -> CLIPTextConfig:
-    return CLIPTextConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        intermediate_size=WIDTH,
-        projection_dim=WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=32,
-        # the default ids belong to a tokenizer with 49,408 tokens
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
 
 
 @pytest.fixture(scope="session")

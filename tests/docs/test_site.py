@@ -16,7 +16,7 @@ from ziamath import Latex
 
 import vendi_guidance
 from scripts.docs.docstrings import Docstrings
-from scripts.docs.site import NOTEBOOKS, OUTSIDE, PAGES, makeExtension, write_pages
+from scripts.docs.site import PAGES, makeExtension, write_pages
 from tests.docs.test_docs import broken_links, without_code
 
 ROOT = Path(__file__).parents[2]
@@ -32,13 +32,6 @@ def named_in(contents):
         return [contents]
     below = contents.values() if isinstance(contents, dict) else contents
     return [page for part in below for page in named_in(part)]
-
-
-def test_the_table_of_contents_lists_every_page_and_notebook_once():
-    written = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
-    added = [name for name in (*OUTSIDE.values(), *NOTEBOOKS.values()) if name.endswith(".md")]
-    assert sorted(named_in(SITE["nav"])) == sorted([*written, *added])
-    assert [notebook.name for notebook in DOCS.glob("*.ipynb")] == list(NOTEBOOKS)
 
 
 def test_the_site_fetches_nothing_and_is_strict():

@@ -14,7 +14,6 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from tests.conftest import character_tokenizer, text_config
 from tests.helpers import tiny_transformers as dit, tiny_unets as unet
 from tests.helpers.tiny_text import WIDTH
 
@@ -48,13 +47,30 @@ def letters(**more: Any) -> PreTrainedTokenizerFast:
     )
 
 
-def clip(number: str = "", width: int = WIDTH, projects: bool = False) -> dict[str, Any]:
+def character_tokenizer() -> transformers.CLIPTokenizer:
+    """A CLIP tokenizer without merges, so every character is a token."""
+    characters = [chr(code) for code in range(33, 127)]
+    names = [*characters, *(f"{character}</w>" for character in characters)]
+    names += ["<|startoftext|>", "<|endoftext|>"]
+    vocabulary = {name: number for number, name in enumerate(names)}
+    return transformers.CLIPTokenizer(vocabulary, [], model_max_length=32)
+
+
+def clip(number: str = "", projects: bool = False) -> dict[str, Any]:
     tokenizer = character_tokenizer()
     kind = transformers.CLIPTextModelWithProjection if projects else transformers.CLIPTextModel
-    config = text_config(tokenizer)
-    config.hidden_size = width
-    encoder = kind(config)
-    return {f"tokenizer{number}": tokenizer, f"text_encoder{number}": encoder}
+    config = transformers.CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=WIDTH,
+        projection_dim=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+        # the default ids belong to a tokenizer with 49,408 tokens
+        **{f"{it}_token_id": getattr(tokenizer, f"{it}_token_id") for it in ("bos", "eos", "pad")},
+    )
+    return {f"tokenizer{number}": tokenizer, f"text_encoder{number}": kind(config)}
 
 
 def t5(number: str = "", width: int = WIDTH) -> dict[str, Any]:

@@ -66,15 +66,6 @@ def test_on_the_unit_sphere_kernels_are_functions_of_the_inner_product(seed, n, 
         torch.testing.assert_close(kernel.on_sphere(a @ b.T), kernel(a, b))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_the_slope_on_the_sphere_is_the_derivative_in_the_inner_product(kernel):
-    inner = torch.linspace(-0.9, 0.9, 7, dtype=torch.float64)
-    step = 1e-6
-    rise = kernel.on_sphere(inner + step) - kernel.on_sphere(inner - step)
-    slope = kernel.slope_on_sphere(kernel.on_sphere(inner))
-    torch.testing.assert_close(slope, rise / (2 * step), rtol=1e-8, atol=0)
-
-
 @small
 @given(seeds, sizes, sizes, sizes, st.sampled_from(PAIRS))
 def test_a_product_has_the_elementwise_product_of_the_gram_matrices(seed, n, d, m, pair):

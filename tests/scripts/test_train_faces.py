@@ -5,31 +5,21 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from diffusers import DiffusionPipeline, SD3Transformer2DModel, StableDiffusion3Pipeline
+from diffusers import DiffusionPipeline, StableDiffusion3Pipeline
 
 from scripts.demo import flow, held_out, train_faces
 from scripts.demo.flow import Flow, WeightedLastToken
 from scripts.demo.held_out import measure
 from tests.helpers.commands import succeeds
+from tests.helpers.tiny_transformers import network
 from vendi_guidance.features.probe import load_probe
 
 
 def test_one_weighted_token_stands_for_many_equal_ones():
     torch.manual_seed(0)
-    transformer = SD3Transformer2DModel(
-        sample_size=4,
-        in_channels=4,
-        out_channels=4,
-        num_layers=2,
-        num_attention_heads=2,
-        attention_head_dim=8,
-        caption_projection_dim=16,
-        joint_attention_dim=8,
-        pooled_projection_dim=8,
-        pos_embed_max_size=2,
-        qk_norm="rms_norm",
-    ).requires_grad_(False)
-    latents, prompt, pooled = torch.randn(2, 4, 4, 4), torch.randn(2, 3, 8), torch.randn(2, 8)
+    transformer = network("SD3Transformer2DModel", num_layers=2, qk_norm="rms_norm")
+    transformer.requires_grad_(False)
+    latents, prompt, pooled = torch.randn(2, 4, 8, 8), torch.randn(2, 3, 16), torch.randn(2, 16)
     times = torch.tensor([10.0, 900.0])
     many = transformer(latents, F.pad(prompt, (0, 0, 0, 50)), pooled, times).sample
     transformer.set_attn_processor(WeightedLastToken(50))
