@@ -19,6 +19,7 @@ from tests.helpers.tiny_text import WIDTH
 from vendi_guidance.features.probe import Probe
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
+ASSETS = SCRIPTS.parent / "assets"
 
 NO_CHROMIUM = "no Chromium. apt-get install chromium"
 

@@ -1,6 +1,5 @@
 import json
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,31 +122,19 @@ def test_damaged_chunks_are_embedded_anew(paths, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_bad_files_are_left_out_by_name(paths, tmp_path, workers):
-    empty, missing = tmp_path / "empty.png", tmp_path / "missing.png"
-    empty.touch()
-    files = [paths[3], empty, paths[4], missing, tmp_path]
-    found = file_features(files, Watched().embedder, workers=workers)
-    assert found.kept == [0, 2]
-    assert torch.equal(found.features, colors([3, 4]))
-    reasons = ["the file is empty", "No such file or directory", "it is not a regular file"]
-    bad = [str(files[place]) for place in (1, 3, 4)]
-    assert found.bad == list(map(BadImage, bad, reasons))
-    with pytest.raises(ValueError, match=r"empty\.png: the file is empty"):
-        file_features(files, Watched().embedder, workers=workers, on_bad_image="fail")
-
-
-def test_a_batch_of_bad_files_is_no_harm(paths, capsys, monkeypatch):
+def test_bad_files_are_left_out_by_name(paths, tmp_path, workers, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    nothing, watched = [Path("nothing.png")] * 64, Watched()
-    found = file_features([*nothing, *paths[:2]], watched.embedder, progress=True)
-    assert "66/66" in capsys.readouterr().err
-    assert torch.equal(found.features, colors([0, 1]))
-    assert found.kept == [64, 65] and watched.seen == 2
-    assert found.bad == [BadImage("nothing.png", "No such file or directory")] * 64
-    for paths, words in (
-        (nothing, "64 .* used: nothing.png: No such"),
-        ([], "0 files is an image"),
-    ):
+    empty, missing, embedder = tmp_path / "empty.png", tmp_path / "missing.png", Watched().embedder
+    empty.touch()
+    bad = [empty, tmp_path, *[missing] * 64]  # a whole batch of an embedder among them
+    files = [paths[3], *bad, paths[4]]
+    found = file_features(files, embedder, workers=workers, progress=True)
+    assert found.kept == [0, 67] and "68/68" in capsys.readouterr().err
+    assert torch.equal(found.features, colors([3, 4]))
+    reasons = ["the file is empty", "it is not a regular file", *["No such file or directory"] * 64]
+    assert found.bad == list(map(BadImage, map(str, bad), reasons))
+    with pytest.raises(ValueError, match=r"empty\.png: the file is empty"):
+        file_features(files, embedder, workers=workers, on_bad_image="fail")
+    for unusable, words in ((bad[2:], "64 .*missing.png: No such"), ([], "0 files is an image")):
         with pytest.raises(ValueError, match=f"none of {words}"):
-            file_features(paths, watched.embedder)
+            file_features(unusable, embedder)

@@ -31,16 +31,13 @@ def test_every_file_has_the_version_of_the_package_which_no_module_repeats(file,
     assert [str(it) for it in modules if f'"{version}"' in it.read_text("utf-8")] == []
 
 
-def jobs_of(name: str) -> dict:
-    return yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text("utf-8"))["jobs"]
-
-
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_actions_are_pinned_to_a_commit_and_only_the_job_that_publishes_may_write(path):
     text = path.read_text("utf-8")
     used = re.findall(r"uses: (\S+)", text)
     assert used and all(re.search(r"@[0-9a-f]{40}$", it) or it[0] == "." for it in used)
-    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
-    jobs = jobs_of(path.name).items()
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    jobs = workflow["jobs"].items()
     granted = {name: job["permissions"] for name, job in jobs if "permissions" in job}
     assert granted == ({"publish": {"id-token": "write"}} if path.stem == "publish" else {})

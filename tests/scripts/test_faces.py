@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scripts.demo import faces as demo
-from tests.helpers.small_demo import ASSETS
+from tests.conftest import ASSETS
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.prompt_files import open_prompts
 

@@ -1,0 +1,221 @@
+"""Trainings in small: they resume, and save what plain diffusers draws with."""
+
+from functools import partial
+from pathlib import Path
+
+import click
+import pytest
+import torch
+import torch.nn.functional as F
+from diffusers import DiffusionPipeline, StableDiffusion3Pipeline, StableDiffusionXLPipeline
+from peft import get_peft_model_state_dict
+from safetensors.torch import load_file
+
+from scripts.comparison.models import MODELS
+from scripts.demo import flow, held_out, train_faces, train_pixart, train_turbo, training
+from scripts.demo.emoji import Emoji, save_sheets
+from scripts.demo.flow import Flow, WeightedLastToken
+from scripts.demo.held_out import measure
+from tests.conftest import ASSETS
+from tests.helpers.commands import invoke, succeeds
+from tests.helpers.tiny_transformers import network
+from vendi_guidance.features.probe import load_probe
+from vendi_guidance.runs.lora import WEIGHTS
+from vendi_guidance.storage.tensors import load_tensors
+
+STEPS = 4
+
+
+def small_demo(folder: Path) -> list[str]:
+    """Options of a training script for batches of two images, and a model card that scores one
+    prompt of each kind. `folder` replaces assets/."""
+    shades = torch.arange(2 * 3 * 6, dtype=torch.uint8).view(2, 3, 6, 1, 1, 1) * 7
+    images = Emoji(("ear", "nose"), shades.expand(2, 3, 6, 3, 64, 64).contiguous())
+    save_sheets(images, folder / "demo-pictures")
+    (folder / "prompts").mkdir()
+    prompts = {"demo": "ear", "named": "ear, dark skin tone"}
+    prompts |= {"faces": "portrait", "faces-named": "portrait, bun"}
+    for name, prompt in prompts.items():
+        (folder / "prompts" / f"{name}.txt").write_text(prompt)
+    for model in ("demo-probe", "demo-sdxl", "demo-faces", "demo-faces-probe"):
+        (folder / model).symlink_to(ASSETS.resolve() / model)
+    return [f"--assets={folder}", "--batch-size=2", "--device=cpu"]
+
+
+def interrupt(patch: pytest.MonkeyPatch, command: click.Command, *words: str) -> None:
+    """Run a training and interrupt it after its first checkpoint."""
+    write = training.save
+
+    def save(*args: object) -> None:
+        write(*args)
+        raise KeyboardInterrupt
+
+    with patch.context() as once:
+        once.setattr(training, "save", save)
+        assert invoke(command, *words).exit_code == 1
+
+
+def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(tmp_path, monkeypatch):
+    """A network of one layer, with a checkpoint every second step."""
+    small = partial(train_pixart.make_pipeline, layers=1, heads=1, text_width=32)
+    monkeypatch.setattr(train_pixart, "make_pipeline", small)
+    monkeypatch.setattr(held_out, "measure", partial(measure, each=(2, 1)))
+    monkeypatch.setattr(training, "SAVE_EVERY", 2)
+    given = [*small_demo(tmp_path), f"--steps={STEPS}", "--dtype=float32"]
+    interrupt(monkeypatch, train_pixart.main, *given, f"--work={tmp_path / 'resumed'}")
+    for work in ("resumed", "whole"):
+        succeeds(train_pixart.main, *given, f"--work={tmp_path / work}")
+    (one, resumed), (_, whole) = (
+        load_tensors(tmp_path / work / "pixart.safetensors") for work in ("resumed", "whole")
+    )
+    assert one["step"] == STEPS
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+    pipe = DiffusionPipeline.from_pretrained(tmp_path / "demo-pixart")
+    pipe.set_progress_bar_config(disable=True)
+    [image] = pipe("ear", num_inference_steps=2, use_resolution_binning=False).images
+    assert image.size == (64, 64)
+    card = (tmp_path / "demo-pixart" / "README.md").read_text()
+    assert "4 steps of 2 images took 0 minutes on one CPU core in float32." in card
+    assert "`demo-probe` in float32" in card and "| 16 steps, CFG scale 3 | " in card
+    assert "Twemoji" in card
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    pipe = StableDiffusionXLPipeline.from_pretrained(ASSETS / "demo-sdxl")
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def test_a_trajectory_leads_from_its_noise_to_what_the_teacher_draws(teacher):
+    called = {"num_inference_steps": 8, "guidance_scale": 5.0}
+    points = train_turbo.generate_trajectories(teacher, ["ear", "nose"], 1, called)
+    assert points.shape == (2, 8 + 1, 4, 16, 16)
+    noise = torch.randn(2, 4, 16, 16, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(points[:, 0], noise.half())
+    drawn = teacher(["ear", "nose"], latents=noise, output_type="latent", **called).images
+    assert (points[:, -1] - drawn).norm() / drawn.norm() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "prompt", "size", "batch"),
+    [
+        ("demo-sdxl-turbo-lora", 8, "ear", 64, 1),
+        ("demo-faces-turbo-lora", 16, "portrait, bun", 128, 2),
+    ],
+)
+def test_an_interrupted_training_resumes_and_its_model_draws(
+    name, steps, prompt, size, batch, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(train_turbo, "measure", partial(measure, each=(1, 1)))
+    monkeypatch.setattr(train_turbo, "OWN_FROM", 1)
+    monkeypatch.setattr(train_turbo, "CHUNK", 4)
+    monkeypatch.setattr(training, "SAVE_EVERY", 1)
+    monkeypatch.setattr(train_turbo, "IMAGES", 100)
+    work, output = tmp_path / "work" / name, tmp_path / name
+    options = [*small_demo(tmp_path), f"--work={work.parent}", "--chunks=2", "--steps=2"]
+    options += [f"--model={name}", f"--batch-size={batch}"]
+
+    seeds, generate = [], train_turbo.generate_trajectories
+    recorded = lambda *args: seeds.append(args[2]) or generate(*args)  # noqa: E731
+    monkeypatch.setattr(train_turbo, "generate_trajectories", recorded)
+    interrupt(monkeypatch, train_turbo.main, *options)
+    (work / "trajectories-001.safetensors").unlink()
+    succeeds(train_turbo.main, *options)
+    # what was there was not generated again
+    assert [seed - train_turbo.FIRST_SEED for seed in seeds] == [0, 1, 1]
+    assert load_tensors(work / "student.safetensors")[0]["step"] == 2
+
+    assert {file.name for file in output.iterdir()} == {"README.md", WEIGHTS}
+    assert sum(file.stat().st_size for file in output.iterdir()) < 3e6
+    card = (output / "README.md").read_text()
+    assert f"trajectories of {steps} steps were drawn from the teacher" in card
+    trained = load_file(output / WEIGHTS)
+    assert all(weight.dtype == torch.float16 for weight in trained.values())
+    assert any(weight.any() for name, weight in trained.items() if "lora_B" in name)
+    pipe = DiffusionPipeline.from_pretrained(ASSETS / MODELS[name].base)
+    pipe.set_progress_bar_config(disable=True)
+    pipe.load_lora_weights(output)
+    network = train_turbo.network_of(pipe)
+    [adapter] = network.peft_config
+    loaded = get_peft_model_state_dict(network, adapter_name=adapter)
+    saved = {key.split(".", 1)[1]: weight.float() for key, weight in trained.items()}
+    assert loaded.keys() == saved.keys()
+    assert all(torch.equal(loaded[key], weight) for key, weight in saved.items())
+    [image] = pipe(prompt, num_inference_steps=1, guidance_scale=0.0).images
+    assert image.size == (size, size)
+
+
+def test_between_two_of_the_teachers_states_are_those_of_its_own_step(teacher):
+    schedule = teacher.scheduler
+    schedule.set_timesteps(8)
+    start, time, end = (train_turbo.levels(schedule, torch.tensor([at])) for at in (749, 700, 624))
+    state, velocity = torch.randn(2, 1, 4, 16, 16, generator=torch.Generator().manual_seed(0))
+    after = schedule.step(velocity, 749, state).prev_sample
+    clean = start[0] * state - start[1] * velocity
+    noise = start[1] * state + start[0] * velocity
+    passed = train_turbo.between(state, after, start, end, time)
+    assert torch.allclose(passed, time[0] * clean + time[1] * noise, atol=1e-5)
+    assert torch.equal(train_turbo.between(state, after, start, end, start), state)
+
+
+def test_one_weighted_token_stands_for_many_equal_ones():
+    torch.manual_seed(0)
+    transformer = network("SD3Transformer2DModel", num_layers=2, qk_norm="rms_norm")
+    transformer.requires_grad_(False)
+    latents, prompt, pooled = torch.randn(2, 4, 8, 8), torch.randn(2, 3, 16), torch.randn(2, 16)
+    times = torch.tensor([10.0, 900.0])
+    many = transformer(latents, F.pad(prompt, (0, 0, 0, 50)), pooled, times).sample
+    transformer.set_attn_processor(WeightedLastToken(50))
+    one = transformer(latents, F.pad(prompt, (0, 0, 0, 1)), pooled, times).sample
+    torch.testing.assert_close(one, many)
+    transformer.set_attn_processor(WeightedLastToken(5))
+    other = transformer(latents, F.pad(prompt, (0, 0, 0, 1)), pooled, times).sample
+    assert not torch.allclose(other, many)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A small transformer with small text encoders, whose model card counts one image of each
+    prompt after one step; few faces."""
+    monkeypatch.setattr(flow, "TEXT_WIDTHS", (32, 32))
+    monkeypatch.setattr(held_out, "measure", partial(measure, each=(1, 1)))
+    monkeypatch.setitem(flow.SAMPLING, "num_inference_steps", 1)
+    monkeypatch.setattr(train_faces, "VAE_WIDTHS", (4, 4, 4))
+    shape = Flow(heads=1, layers=1, patch=4, tokens=16, shift=3.0)
+    monkeypatch.setattr(train_faces, "SHAPE", shape)
+    monkeypatch.setattr(train_faces, "IMAGES", 60)
+    monkeypatch.setattr(train_faces, "HELD_OUT", 5)
+
+
+def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(small, tmp_path):
+    (tmp_path / "prompts").mkdir()
+    for file, prompt in {"faces": "portrait", "faces-named": "portrait, bun"}.items():
+        (tmp_path / "prompts" / f"{file}.txt").write_text(prompt)
+    options = ("--vae-steps=1", "--steps=2", "--probe-steps=1", "--batch-size=2")
+    options += (f"--work={tmp_path / 'work'}", f"--assets={tmp_path}", "--device=cpu")
+    model = tmp_path / "demo-faces"
+
+    def run() -> bytes:
+        succeeds(train_faces.main, *options)
+        return (model / "transformer" / "diffusion_pytorch_model.safetensors").read_bytes()
+
+    trained = run()
+    pipeline = DiffusionPipeline.from_pretrained(model)
+    assert isinstance(pipeline, StableDiffusion3Pipeline)
+    assert pipeline.transformer.config.sample_size == 32
+    assert pipeline.vae.config.shift_factor and pipeline.vae.config.scaling_factor
+    pipeline.set_progress_bar_config(disable=True)
+    [image] = pipeline("portrait, bun", num_inference_steps=1, guidance_scale=2).images
+    assert image.size == (128, 128)
+    card = (model / "README.md").read_text()
+    assert "60 images" in card and "| 1 steps, CFG scale 4 |" in card
+
+    judge = tmp_path / "demo-faces-probe"
+    probe = load_probe(judge)
+    assert len(probe.looks([image])[0]) == 1 + len(probe.attributes)
+    accuracies = (judge / "README.md").read_text()
+    assert "unseen looks" in accuracies
+    assert all(f"| {head} | " in accuracies for head in probe.attributes)
+    assert run() == trained  # all is done: nothing is trained anew
