@@ -147,19 +147,6 @@ def test_an_interrupted_training_resumes_and_its_model_draws(
     assert image.size == (size, size)
 
 
-def test_between_two_of_the_teachers_states_are_those_of_its_own_step(teacher):
-    schedule = teacher.scheduler
-    schedule.set_timesteps(8)
-    start, time, end = (train_turbo.levels(schedule, torch.tensor([at])) for at in (749, 700, 624))
-    state, velocity = torch.randn(2, 1, 4, 16, 16, generator=torch.Generator().manual_seed(0))
-    after = schedule.step(velocity, 749, state).prev_sample
-    clean = start[0] * state - start[1] * velocity
-    noise = start[1] * state + start[0] * velocity
-    passed = train_turbo.between(state, after, start, end, time)
-    assert torch.allclose(passed, time[0] * clean + time[1] * noise, atol=1e-5)
-    assert torch.equal(train_turbo.between(state, after, start, end, start), state)
-
-
 def test_one_weighted_token_stands_for_many_equal_ones():
     torch.manual_seed(0)
     transformer = network("SD3Transformer2DModel", num_layers=2, qk_norm="rms_norm")
