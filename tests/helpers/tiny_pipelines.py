@@ -41,35 +41,20 @@ def with_scheduler(pipe: Any, kind: str, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline, and the arguments to call it with.
-
-    Attributes:
-        build: makes the pipeline.
-        takes: argument with embeddings -> shape for one prompt. Masks contain ones, fewer for some
-            prompts.
-        fixed: further arguments of every call.
-        latent: shape of one latent, as the callback sees it.
-        guided, plain: arguments that switch classifier-free guidance on and off.
-        per_prompt: the argument for several images per prompt, or None if it has no effect.
-        repeats: whether embeddings are repeated for several images; if not, text must be given.
-        lists: whether embeddings are lists with a tensor for each prompt.
-        negative: whether negative prompts are accepted; if not, guidance is built into the network.
-        always_negative: whether negative embeddings are required even without guidance.
-        callback: whether the pipeline accepts `callback_on_step_end`.
-    """
+    """A pipeline, and the arguments to call it with."""
 
     build: Callable[[], Any]
-    takes: dict[str, tuple[int, ...]]
-    fixed: dict[str, Any] = field(default_factory=lambda: SQUARE)
-    latent: tuple[int, ...] = (4, 8, 8)
+    takes: dict[str, tuple[int, ...]]  # argument with embeddings or a mask -> shape for one prompt
+    fixed: dict[str, Any] = field(default_factory=lambda: SQUARE)  # arguments of every call
+    latent: tuple[int, ...] = (4, 8, 8)  # as the callback sees it
     guided: dict[str, Any] = field(default_factory=lambda: {"guidance_scale": 3.0})
-    plain: dict[str, Any] = field(default_factory=lambda: {"guidance_scale": 1.0})
-    per_prompt: str | None = "num_images_per_prompt"
-    repeats: bool = True
-    lists: bool = False
-    negative: bool = True
-    always_negative: bool = False
-    callback: bool = True
+    plain: dict[str, Any] = field(default_factory=lambda: {"guidance_scale": 1.0})  # without CFG
+    per_prompt: str | None = "num_images_per_prompt"  # None if it has no effect
+    repeats: bool = True  # embeddings, for several images of a prompt; else it must be a text
+    lists: bool = False  # of embeddings, a tensor for each prompt
+    negative: bool = True  # False if guidance is built into the network
+    always_negative: bool = False  # also without guidance
+    callback: bool = True  # takes `callback_on_step_end`
 
     def make(self) -> Any:
         """The pipeline, with the same weights each time and no progress bar."""
@@ -90,14 +75,7 @@ class Case:
     def arguments(
         self, prompts: Sequence[int], guided: bool = False, images: int = 1, text: bool = False
     ) -> dict[str, Any]:
-        """The arguments to call the pipeline with for these prompts.
-
-        Args:
-            prompts: numbers of the prompts.
-            guided: whether to use classifier-free guidance.
-            images: number of images per prompt.
-            text: whether to pass prompts as text instead of embeddings.
-        """
+        """The arguments of a call for these prompts, given as embeddings or as text."""
         encode = self._text if text else self.embeddings
         conditions = encode(prompts)
         if (guided and self.negative) or self.always_negative:
@@ -116,7 +94,7 @@ class Case:
 
 
 def one(name: str, prompt: int, shape: tuple[int, ...]) -> Tensor:
-    """The embedding or mask of one prompt, for one argument."""
+    """The embedding of a prompt for an argument, or a mask of ones, fewer for some prompts."""
     if "mask" in name:
         return torch.arange(shape[0]) < shape[0] - prompt % 3
     return torch.randn(shape, generator=torch.Generator().manual_seed(100 * len(name) + prompt))

@@ -42,12 +42,9 @@ class Letters:
 
 
 class LettersEncoder(torch.nn.Module):
-    """A text encoder with a random embedding for each letter; that of the first letter is pooled.
-
-    Args:
-        width: width of the embeddings.
-        pooled: whether the first output is the pooled embedding, as in CLIP with projection.
-        tokens_first: whether hidden states are (tokens, prompts, width), as in ChatGLM.
+    """A text encoder with a random embedding for each letter; that of the first letter is pooled,
+    and the first output if `pooled`, as in CLIP with projection. Hidden states are (tokens,
+    prompts, width) if `tokens_first`, as in ChatGLM.
     """
 
     def __init__(self, width: int = WIDTH, pooled: bool = False, tokens_first: bool = False):

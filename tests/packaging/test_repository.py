@@ -1,5 +1,6 @@
-"""What the repository says of itself: one version, and workflows on GitHub that may do little."""
+"""One version, workflows that may do little, and imports that import-linter cannot see."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -41,3 +42,36 @@ def test_actions_are_pinned_to_a_commit_and_only_the_job_that_publishes_may_writ
     jobs = workflow["jobs"].items()
     granted = {name: job["permissions"] for name, job in jobs if "permissions" in job}
     assert granted == ({"publish": {"id-token": "write"}} if path.stem == "publish" else {})
+
+
+ABOVE_THE_PIPELINES = ("commands", "evaluation", "runs")
+
+
+def imports_of(file: Path) -> set[str]:
+    """The modules that a file imports from, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import"
+            found.add(node.module or "")
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "vendi_guidance").rglob("*.py")), ids=str)
+def test_modules_import_names_from_where_they_are_defined(file):
+    room = file.relative_to(ROOT / "vendi_guidance").parts[0]
+    for module in imports_of(file):
+        assert module != "vendi_guidance", f"{file} imports from the package's public names"
+        if module.startswith("vendi_guidance.pipelines"):
+            assert room in ABOVE_THE_PIPELINES, f"{file}, below the pipelines, imports one"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "pipelines").glob("*.py")), ids=str)
+def test_a_pipeline_file_works_by_itself(file):
+    """diffusers loads it as a custom pipeline, alone: it imports no other pipeline file."""
+    own = {module for module in imports_of(file) if module.startswith("vendi_guidance")}
+    assert not any(module.startswith("vendi_guidance.pipelines") for module in own)
+    assert all(module.startswith("vendi_guidance.adapter.") for module in own)
