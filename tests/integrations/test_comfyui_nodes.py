@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from PIL import Image
 
 from integrations.comfyui.schedule import keep_schedule
 from integrations.comfyui.scoring import CELL, score
@@ -220,3 +221,5 @@ def test_the_example_workflow_is_wired_as_the_nodes_are(nodes):
         sockets = [one["name"] for one in drawn["inputs"]]
         widgets = [one for one in schema.inputs if one.id not in sockets]
         assert drawn["widgets_values"] == [one.about["default"] for one in widgets]
+    with Image.open(EXAMPLE.with_suffix(".jpg")) as thumbnail:
+        assert EXAMPLE.stem == "Diverse Batch" and thumbnail.format == "JPEG"

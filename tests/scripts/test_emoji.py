@@ -17,12 +17,16 @@ from tests.conftest import ASSETS
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import Probe
 
-CONCEPTS = ("waving hand", "ear", "nose")
+CONCEPTS = ("waving hand", "I love you hand")
 
 
 @pytest.fixture
-def images():
-    return emoji.Emoji(CONCEPTS, torch.zeros(3, 3, 6, 3, 64, 64, dtype=torch.uint8))
+def images() -> Emoji:
+    """Every image another gradient: noise would take the encoder seconds."""
+    looks = len(CONCEPTS) * len(VENDORS) * len(TONES)
+    colours = torch.arange(looks * 3).view(len(CONCEPTS), len(VENDORS), len(TONES), 3, 1, 1)
+    pixels = colours + torch.arange(64) + 2 * torch.arange(64)[:, None]
+    return Emoji(CONCEPTS, (pixels % 256).to(torch.uint8))
 
 
 def test_captions_name_exactly_what_they_name_and_leave_the_rest_to_the_unbalanced_mix(images):
@@ -65,20 +69,11 @@ def test_missing_npm_is_said_with_the_remedy(tmp_path, monkeypatch):
 ACCURACY = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
 
 
-@pytest.fixture
-def pictures() -> Emoji:
-    """Every image another gradient: noise would take the encoder seconds."""
-    looks = 2 * len(VENDORS) * len(TONES)
-    colours = torch.arange(looks * 3).view(2, len(VENDORS), len(TONES), 3, 1, 1)
-    pixels = colours + torch.arange(64) + 2 * torch.arange(64)[:, None]
-    return Emoji(("ear", "I love you hand"), (pixels % 256).to(torch.uint8))
-
-
-def test_sheets_keep_every_pixel_and_every_name(pictures, tmp_path):
-    save_sheets(pictures, tmp_path / "new" / "folder")
+def test_sheets_keep_every_pixel_and_every_name(images, tmp_path):
+    save_sheets(images, tmp_path / "new" / "folder")
     loaded = load_sheets(tmp_path / "new" / "folder")
-    assert loaded.concepts == pictures.concepts
-    assert torch.equal(loaded.pixels, pictures.pixels)
+    assert loaded.concepts == images.concepts
+    assert torch.equal(loaded.pixels, images.pixels)
 
 
 def test_the_repositorys_images_lie_where_the_probe_sees_them():
@@ -102,8 +97,8 @@ def test_the_committed_features_are_the_probes_of_the_committed_images(tmp_path)
     torch.testing.assert_close(committed[: 8 * 18], computed, atol=1e-3, rtol=1e-3)
 
 
-def test_files_that_cannot_be_read_are_named(pictures, tmp_path):
-    save_sheets(pictures, tmp_path)
+def test_files_that_cannot_be_read_are_named(images, tmp_path):
+    save_sheets(images, tmp_path)
     sheet, names = tmp_path / "twemoji.webp", tmp_path / "concepts.txt"
     whole = sheet.read_bytes()
     sheet.write_bytes(whole[: len(whole) // 2])
