@@ -25,8 +25,8 @@ from PIL import Image, ImageFilter
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from scripts.benchmarks.measuring import machine, measure
-from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress, RunWindow
 from vendi_guidance.runs.distributed import process_group
+from vendi_guidance.runs.folder import Checkpoint, Checkpoints, Progress, RunWindow
 from vendi_guidance.storage.imagefolder import save_image
 from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.prompt_files import open_prompts
@@ -83,7 +83,7 @@ def time_checkpoints(folder: Path, samples: tuple[torch.Tensor, torch.Tensor]) -
 
     def write() -> None:
         entered = next(numbers) * BATCH
-        progress = Progress(entered, 0, BATCH, entered - BATCH, entered)
+        progress = Progress(entered, 0, BATCH, entered)
         checkpoints.add(Checkpoint(progress, *samples))
 
     print_time("write its checkpoint", write, -(-WINDOW // BATCH))

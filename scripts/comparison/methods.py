@@ -12,8 +12,7 @@ from scripts.comparison.models import MODELS
 from scripts.comparison.prompt_noise import cads, seed_variance
 from scripts.comparison.sampling import limited_interval, particle_guidance, undistilled_first
 from scripts.comparison.selection import select
-from vendi_guidance.runs.runner import Generated, Sampler
-from vendi_guidance.runs.sweep import rows_counted
+from vendi_guidance.runs.runner import Sampler
 
 UNGUIDED, OURS = "unguided", "ours"
 
@@ -84,14 +83,12 @@ class Entry(NamedTuple):
         )
 
     def sampler(self) -> Sampler:
-        """How a run generates the images of this entry, and counts its evaluations."""
+        """How a run generates the images of this entry."""
 
-        def generate(pipe: Any, arguments: dict[str, Any]) -> Generated:
+        def generate(pipe: Any, arguments: dict[str, Any]) -> list[Image]:
             seeds = [generator.initial_seed() for generator in arguments["generator"]]
             call = Call(pipe, arguments["prompt"], seeds, arguments)
-            with rows_counted(pipe, pipe.guidance.undistilled) as rows:
-                images = METHODS[self.method].images(call, self.value)
-            return Generated(images, sum(rows))
+            return METHODS[self.method].images(call, self.value)
 
         return Sampler(generate, {"method": self.method, "method_value": self.value})
 

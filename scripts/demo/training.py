@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from scripts.demo.emoji import Emoji
 from vendi_guidance.commands.run_options import DEVICE, together
-from vendi_guidance.runs.precision import computes_bfloat16
+from vendi_guidance.runs.loading import computes_bfloat16
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 SAVE_EVERY = 500  # steps

@@ -153,7 +153,7 @@ def write_inputs() -> None:
     Path("prompts.jsonl").write_text("\n".join(lines))
     Path("prompts.csv").write_text('id,prompt\n1,cat\n2,"a ""big"" dog,\nasleep"\n')
     settings = {"diversity": 0.5, "rounds": 2, "level": 0.3}
-    about = {"format": "vendi-guidance settings", "version": 1}
+    about = {"format": "vendi-guidance settings", "version": 2}
     Path("settings.json").write_text(json.dumps({**about, "settings": settings}))
     of_all = {"tone": ["light", "dark"], "diversity_objective": "conditional-rke, vendi"}
     split = {"attributes": of_all, "prompts": {"a cat": {"seed": ["0", "1"]}}}

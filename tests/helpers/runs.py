@@ -15,7 +15,7 @@ from PIL import Image
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.runs import folder as run_folder
-from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints
+from vendi_guidance.runs.folder import Checkpoint, Checkpoints
 from vendi_guidance.storage.imagefolder import read_metadata
 
 

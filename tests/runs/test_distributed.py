@@ -22,7 +22,7 @@ from tests.helpers.commands import repeatable
 from tests.helpers.processes import fork, fork_team, needs_fork, wait
 from tests.helpers.runs import at_call, hold_images, read_run
 from vendi_guidance.commands import generate
-from vendi_guidance.runs import folder as run_folder, launcher
+from vendi_guidance.runs import folder as run_folder, signals
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.imagefolder import METADATA
@@ -115,7 +115,7 @@ def refuse_pickles() -> None:
 def launched_by_this(environment: dict[str, str]) -> None:
     """Regard the parent process as torchrun, with the environment that it sets."""
     os.environ |= environment
-    launcher.PARENT = os.getppid()
+    signals.PARENT = os.getppid()
 
 
 def kill(_pipe: object) -> None:
@@ -198,27 +198,14 @@ def test_a_killed_process_ends_the_run_which_resumes(undisturbed, team, count):
         assert team.windows[0] == team.windows[1] == undisturbed.windows[0][1:]
 
 
-@pytest.mark.parametrize("options", [(), ("--overwrite",)], ids=["new", "overwrite"])
-def test_restarted_processes_continue_the_run_of_their_launch(undisturbed, team, launch, options):
-    if options:
-        shutil.copytree(undisturbed.output, team.output)
-        (team.output / "000008.png").write_bytes(b"of the run that is replaced")
-    statuses = team.run(*options, event=(kill, 0, 3), launch=launch(0))
+def test_restarted_processes_continue_their_run(undisturbed, team, launch):
+    assert team.run(launch=launch(0)) == [2, 2]
+    assert "--max-restarts restarts a run that has begun, so that it needs --resume" in team.said[0]
+    statuses = team.run("--resume", event=(kill, 0, 3), launch=launch(1))
     assert statuses == [-signal.SIGKILL, 2], team.said
-    assert team.run(*options, launch=launch(1)) == [0, 0], team.said
-    assert "restarted" in team.said[0] and "restarted" not in team.said[1]
+    assert team.run("--resume", launch=launch(2)) == [0, 0], team.said
     assert repeatable(team.output) == repeatable(undisturbed.output)
     assert team.windows[0] == team.windows[1] == undisturbed.windows[0][1:]
-
-
-def test_restarted_processes_leave_the_run_of_another_launch(undisturbed, team, launch):
-    shutil.copytree(undisturbed.output, team.output)
-    assert team.run(launch=launch(1)) == [2, 2]
-    assert "is not empty" in team.said[0]
-    assert team.run("--overwrite", event=(kill, 1, 1), launch=launch(2))[1] == -signal.SIGKILL
-    assert team.run("--overwrite", launch=launch(3)) == [0, 0], team.said
-    assert "restarted" not in team.said[0]
-    assert team.windows[0] == undisturbed.windows[0]  # everything, as nothing was generated before
 
 
 def test_a_process_ends_with_its_launcher_while_it_waits_for_another(tmp_path, launch):

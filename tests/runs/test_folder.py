@@ -1,4 +1,4 @@
-"""The output folder of a run."""
+"""The output folder of a run: its files, its lock, its checkpoints, the window made from them."""
 
 import errno
 import os
@@ -10,24 +10,36 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import torch
 from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from tests.helpers.commands import Killed, contents, repeatable
 from tests.helpers.processes import fork, needs_fork
 from tests.helpers.runs import read_run
-from vendi_guidance.runs.checkpoints import Checkpoint, Progress
-from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, RunFolder
-from vendi_guidance.runs.manifest import MANIFEST, Input, Manifest
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.runs.folder import (
+    CHECKPOINTS,
+    LOCK,
+    Checkpoint,
+    Checkpoints,
+    Progress,
+    RunFolder,
+    RunWindow,
+)
+from vendi_guidance.runs.plan import MANIFEST, Manifest, read
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, image_name
 
-PLAN = Manifest({"steps": 3}, {"model": Input("m", "00")}, {"torch": "2"})
-OPENING = Checkpoint(Progress(0, 0, 2))
+SIZE = 7
+PLAN = Manifest({"steps": 3, "model": read("m", "00")}, {"torch": "2"})
+OPENING = Progress(0, 0, 2)
 
 
 def add_batch(folder: RunFolder, first: int, count: int = 2) -> None:
+    names = [image_name(number) for number in range(first, first + count)]
     for number in range(first, first + count):
         folder.save_image(number, Image.new("RGB", (2, 2)), {"prompt": "cat"})
-    names = [image_name(number) for number in range(first, first + count)]
     rows = [{"file_name": name, "prompt": "cat"} for name in names]
     timings = [{"file_name": name, "seconds": 1.0} for name in names]
     folder.finish_batch(rows, timings, Checkpoint(Progress(first + count, 0, 2)))
@@ -46,14 +58,17 @@ def folder(tmp_path) -> RunFolder:
     return folder
 
 
+def recovered(folder: RunFolder) -> int:
+    """The number of finished images that a new process finds."""
+    progress = RunFolder(folder.path, 5).recover()
+    assert progress is not None
+    return progress.done
+
+
 def test_a_run_is_an_imagefolder_with_a_manifest_and_a_checkpoint(folder):
-    assert set(contents(folder.path)) == {
-        *(f"{number:06d}.png" for number in range(4)),
-        METADATA,
-        TIMINGS,
-        MANIFEST,
-        f"{CHECKPOINTS}/000000000004-000000000000.safetensors",
-    }
+    names = {f"{number:06d}.png" for number in range(4)}
+    checkpoint = f"{CHECKPOINTS}/000000000004-000000000000.safetensors"
+    assert set(contents(folder.path)) == {*names, METADATA, TIMINGS, MANIFEST, checkpoint}
     assert Manifest.load(folder.path) == PLAN
     assert len(read_run(folder.path).images) == 4
 
@@ -68,8 +83,7 @@ def test_what_follows_the_last_checkpoint_is_truncated(folder):
     (folder.path / CHECKPOINTS / ".writing-x.part").write_bytes(b"half a checkpoint")
     [last] = (folder.path / CHECKPOINTS).glob("0*")
     shutil.copy(last, last.with_name("000000000000-000000000000.safetensors"))  # not yet deleted
-    progress = RunFolder(folder.path, 5).recover()
-    assert progress is not None and progress.done == 4
+    assert recovered(folder) == 4
     assert contents(folder.path) == before
 
 
@@ -82,11 +96,8 @@ def test_starting_over_deletes_the_old_run_and_a_run_without_checkpoint_has_not_
         (folder.path / name).write_text("mine")
     with folder.locked():
         folder.begin(PLAN, OPENING)
-    assert set(contents(folder.path)) == {
-        *mine,
-        MANIFEST,
-        f"{CHECKPOINTS}/000000000000-000000000000.safetensors",
-    }
+    checkpoint = f"{CHECKPOINTS}/000000000000-000000000000.safetensors"
+    assert set(contents(folder.path)) == {*mine, MANIFEST, checkpoint}
     folder.checkpoints.remove()
     assert folder.recover() is None
 
@@ -106,21 +117,22 @@ def add_column(path: Path) -> None:
     path.write_text(path.read_text().replace("}", ', "score": 0.5}'))
 
 
-@pytest.mark.parametrize("change", [lambda path: os.truncate(path, 50), os.unlink, add_column])
-def test_changed_metadata_is_refused_and_not_modified(folder, change):
-    change(folder.path / METADATA)
+@pytest.mark.parametrize(
+    ("change", "name", "words"),
+    [
+        *(
+            (change, METADATA, "metadata.jsonl has changed: its lines for 4 images have")
+            for change in (lambda path: os.truncate(path, 50), os.unlink, add_column)
+        ),
+        (shutil.rmtree, CHECKPOINTS, "has images, but not the checkpoints .* hidden folder"),
+    ],
+)
+def test_changed_metadata_or_missing_checkpoints_are_refused(folder, change, name, words):
+    change(folder.path / name)
     before = contents(folder.path)
-    with pytest.raises(
-        ValueError, match=r"metadata\.jsonl has changed: its lines for 4 images have"
-    ):
+    with pytest.raises(ValueError, match=words):
         folder.recover()
     assert contents(folder.path) == before
-
-
-def test_images_without_checkpoints_are_refused(folder):
-    shutil.rmtree(folder.path / CHECKPOINTS)
-    with pytest.raises(ValueError, match=r"has images, but not the checkpoints .* hidden folder"):
-        folder.recover()
 
 
 @needs_fork
@@ -160,24 +172,19 @@ def test_leftovers_of_a_stopped_run_count_as_an_empty_folder(tmp_path, folder):
 )
 def test_a_full_disk_is_reported_in_one_sentence_and_loses_nothing(folder, monkeypatch, call):
     before = repeatable(folder.path)
-
-    def full(*_args, **_options):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "some/file")
-
     again = RunFolder(folder.path, 5)
     with (folder.path / METADATA).open("a") as lines:
         lines.write('{"file_na')
-    monkeypatch.setattr(call, full)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "some/file")
+    monkeypatch.setattr(call, Mock(side_effect=full))
     with pytest.raises(OSError, match=r"cannot write to .*run: No space left on device") as caught:
         again.recover()
         add_batch(again, 4)
     is_recovered = call != "os.truncate"
     assert ("4 images saved so far, and --resume continues" in str(caught.value)) == is_recovered
     monkeypatch.undo()
-    progress = RunFolder(folder.path, 5).recover()
-    assert progress is not None and progress.done == 4
-    after = repeatable(folder.path)
-    assert {name: after[name] for name in before} == before
+    assert recovered(folder) == 4
+    assert before.items() <= repeatable(folder.path).items()
 
 
 def test_an_unwritable_folder_is_reported_in_one_sentence(tmp_path):
@@ -187,36 +194,171 @@ def test_an_unwritable_folder_is_reported_in_one_sentence(tmp_path):
         pass
 
 
-KIND = '{"format": "vendi-guidance run", "version": '
+# The manifest ---------------------------------------------------------------------------------
+
+OTHER_VERSION = '{"format": "vendi-guidance %s", "version": 1}'
+NAMES_VERSION = "has version 1 of its layout, and this vendi-guidance reads version 2"
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "words"),
     [
-        *("", "[]", "{}", "[" * 100_000, KIND + "2}", KIND + '1, "settings": 3}'),
-        KIND + '1, "settings": {}, "inputs": {"a": 1}}',
-        KIND + '1, "settings": {}, "inputs": {}}',
+        *((content, "") for content in ("", "[]", "{}", "[" * 100_000)),
+        ('{"format": "vendi-guidance run", "version": 2, "settings": 3}', ""),
+        ('{"format": "vendi-guidance run", "version": 2, "settings": {}}', "'versions'"),
+        (OTHER_VERSION % "run", NAMES_VERSION),
     ],
 )
-def test_a_damaged_manifest_is_named(folder, content):
+def test_a_damaged_manifest_or_one_of_another_version_is_named(folder, content, words):
     (folder.path / MANIFEST).write_text(content)
-    with pytest.raises(ValueError, match=r"run\.json does not describe a run"):
+    with pytest.raises(ValueError, match=rf"run\.json does not describe a run: .*{words}"):
         Manifest.load(folder.path)
 
 
 def test_a_manifest_names_the_differences():
     assert PLAN.differences(PLAN) == []
-    other = replace(
-        PLAN,
-        settings={"steps": 4, "no_metadata": True, "center": None},
-        inputs={"model": Input("m", "01"), "prompts": Input("p.txt", "02")},
-        versions={"torch": "3", "pillow": "1"},
-    )
+    settings = {"steps": 4, "no_metadata": True, "center": None}
+    settings |= {"model": read("m", "01"), "prompts": read("p.txt", "02")}
+    other = Manifest(settings, {"torch": "3", "pillow": "1"})
     assert other.differences(PLAN) == [
         "--steps is 4, was 3",
-        "--no-metadata is given, was none",
         "--model is m with other content, was m",
+        "--no-metadata is given, was none",
         "PROMPTS is p.txt, was none",
     ]
+    moved = replace(PLAN, settings=PLAN.settings | {"model": read("elsewhere", "00")})
+    assert moved.differences(PLAN) == []
     assert PLAN.version_changes(other) == ["torch is 2, was 3"]
     assert other.version_changes(PLAN) == ["torch is 3, was 2", "pillow is 1, was unknown"]
+
+
+# Checkpoints ----------------------------------------------------------------------------------
+
+
+def grow(folder: Path, sizes: list[int], window: RunWindow, with_prompts: bool = True) -> Progress:
+    """Add batches of these sizes to a window, and write a checkpoint for each."""
+    generator = torch.Generator().manual_seed(len(sizes))
+    checkpoints, progress = Checkpoints(folder, window.size), Progress(0, 0, 4)
+    checkpoints.add(Checkpoint(progress))
+    for size in sizes:
+        latents = torch.randn(size, 4, 3, 3, generator=generator)
+        prompts = torch.randn(size, 5, generator=generator) if with_prompts else None
+        if size:
+            window.append(latents, prompts)
+        done, length = progress.done + 4, progress.metadata_bytes + 100
+        progress = replace(progress, done=done, metadata_bytes=length, entered=window.entered)
+        stays = latents[-window.size :], None if prompts is None else prompts[-window.size :]
+        checkpoints.add(Checkpoint(progress, *stays) if size else Checkpoint(progress))
+    return progress
+
+
+def assert_equal(one: RunWindow, other: RunWindow) -> None:
+    """Two windows are equal bit by bit, slot by slot."""
+    assert one.entered == other.entered
+    for name in ("features", "inner_products", "prompts"):
+        kept, made_again = getattr(one, name), getattr(other, name)
+        assert made_again is None if kept is None else torch.equal(kept, made_again)
+    if one.prompts is not None:
+        assert torch.equal(*(window.prompt_gram(Gaussian(0.3)) for window in (one, other)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        *([], [3], [4, 4, 4, 4, 4], [1] * 10, [20, 3], [3, 20], [2, 5, 1, 4, 4, 3]),
+        [4, 0, 4, 0, 0, 3, 0],  # a batch may have no sample to remember
+    ],
+)
+def test_a_window_is_rebuilt_bit_by_bit(tmp_path, sizes, dtype):
+    for end in range(len(sizes) + 1):
+        window, again = RunWindow(SIZE, dtype=dtype), RunWindow(SIZE, dtype=dtype)
+        has_prompts = dtype != torch.float64
+        progress = grow(tmp_path / str(end), sizes[:end], window, has_prompts)
+        checkpoints = Checkpoints(tmp_path / str(end), SIZE)
+        checkpoints.restore(again, "cpu")
+        assert checkpoints.last() == progress
+        assert_equal(again, window)
+        more = torch.randn(3, 4, 3, 3), torch.randn(3, 5) if has_prompts else None
+        window.append(*more)
+        again.append(*more)
+        assert_equal(again, window)
+
+
+@pytest.mark.parametrize("shapes", [[(4, 3, 3)], [(4, 5, 5)], [(4, 3, 3), (4, 5, 5)]])
+@pytest.mark.parametrize("batches", [[2], [2, 3, 1], [2, 3, 3, 3, 3]])
+def test_a_resumed_run_keeps_the_samples_that_it_began_with(tmp_path, batches, shapes):
+    known = [(torch.randn(4, *shape), torch.randn(4, 5)) for shape in shapes]
+    window, again = RunWindow(SIZE), RunWindow(SIZE)
+    for each in (window, again):
+        for samples in known:
+            each.append(*samples)
+        each.entered = 0
+    grow(tmp_path, batches, window)
+    Checkpoints(tmp_path, SIZE).restore(again, "cpu")
+    assert_equal(again, window)
+    assert again.shapes == window.shapes
+    assert again.entered == sum(batches)
+    for shape in shapes:
+        assert torch.equal(*(each.of_shape(shape).features for each in (window, again)))
+
+
+def test_checkpoints_are_kept_as_long_as_their_samples_are_in_the_window(tmp_path):
+    none = [0, 0, 0]  # samples with NaN are not remembered
+    for name, sizes, window in (("one", [4] * 9, 7), ("none", none, 7), ("large", [4] * 40, 100)):
+        (tmp_path / name).mkdir()
+        grow(tmp_path / name, sizes, RunWindow(window))
+    left = {folder.name: [*folder.iterdir()] for folder in tmp_path.iterdir()}
+    kept = {f"{it:012d}-{it:012d}.safetensors" for it in (32, 36)}
+    assert {path.name for path in left["one"]} == kept
+    assert len(left["large"]) == 25  # their size does not depend on the window's
+    assert max(path.stat().st_size for path in left["large"]) < 4 * (36 + 5) * 4 + 1000
+    assert [path.name for path in left["none"]] == ["000000000012-000000000000.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        (["000000000008-000000000004"], "does not fit those before it: 2 samples have entered"),
+        ([f"{4 * i:012d}-{2 * i:012d}" for i in (1, 2)], "checkpoints are missing"),
+    ],
+)
+def test_missing_checkpoints_are_noticed(tmp_path, missing, words):
+    grow(tmp_path, [2, 2, 2], RunWindow(SIZE))
+    for name in missing:
+        (tmp_path / f"{name}.safetensors").unlink()
+    with pytest.raises(ValueError, match=words):
+        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        *((each, "") for each in (b"", b"x" * 100, b"\xff" * 8, b"\x10" + bytes(7) + b"[" * 16)),
+        *((each, "") for each in (None, "[]", "{}", "[" * 100_000)),
+        ('{"format": "vendi-guidance checkpoint", "version": 2}', "'done'"),
+        ('{"format": "vendi-guidance window", "version": 2}', "its format is vendi-guidance wind"),
+        (OTHER_VERSION % "checkpoint", NAMES_VERSION),
+    ],
+)
+def test_a_damaged_file_or_one_of_another_format_is_named(tmp_path, content, words):
+    path = tmp_path / "000000000004-000000000002.safetensors"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        save_file({"latents": torch.ones(2, 3)}, path, content and {"header": content})
+    with pytest.raises(ValueError, match=rf"000000000002\.safetensors is not a.*{words}"):
+        Checkpoints(tmp_path, SIZE).last()
+
+
+@pytest.mark.parametrize(
+    "latents", [torch.ones(2, dtype=torch.int64), torch.ones(3), torch.full((2, 4), torch.nan)]
+)
+def test_tensors_that_are_no_latents_are_refused(tmp_path, latents):
+    path = tmp_path / "000000000004-000000000002.safetensors"
+    Checkpoints(tmp_path, SIZE).add(Checkpoint(Progress(4, 10, 4, 2), torch.ones(2, 3)))
+    with safe_open(path, "pt") as stored:
+        metadata = stored.metadata()
+    save_file({"latents": latents}, path, metadata)
+    with pytest.raises(ValueError, match=r"000000000002\.safetensors (has a|does not fit)"):
+        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")

@@ -1,8 +1,9 @@
-"""Loading of models, and fingerprints."""
+"""Models, LoRAs and precision: what is found, loaded and refused."""
 
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,27 +14,35 @@ import pytest
 import torch
 from diffusers import ModelMixin
 from diffusers.models.autoencoders.vae import AutoencoderMixin
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from transformers import PreTrainedModel
 
+from tests.helpers import tiny_folders
 from tests.helpers.damage import drop_weight, write_bomb
 from tests.helpers.runs import put_in_cache
-from vendi_guidance import VendiGuidedSDXLPipeline
+from vendi_guidance import VendiGuidedPixArtSigmaPipeline, VendiGuidedSDXLPipeline
+from vendi_guidance.runs import loading
+from vendi_guidance.runs.loading import load_model
 from vendi_guidance.runs.models import (
     BLOCK,
     BLOCKS,
+    LORA_WEIGHTS,
     check_model,
+    find_lora,
     find_model,
     fingerprint,
-    load_model,
 )
-from vendi_guidance.runs.options import RunOptions
-from vendi_guidance.runs.precision import OFFLOADS
+from vendi_guidance.runs.options import OFFLOADS, RunOptions
 
 
 @pytest.fixture
 def model(tiny_sdxl_folder, tmp_path) -> Path:
     return shutil.copytree(tiny_sdxl_folder, tmp_path / "model")
+
+
+@pytest.fixture
+def lora(tiny_lora_folder, tmp_path) -> Path:
+    return shutil.copytree(tiny_lora_folder, tmp_path / "lora")
 
 
 @pytest.fixture
@@ -43,9 +52,9 @@ def trace(tmp_path) -> Iterator[Path]:
     assert not (tmp_path / "trace").exists()
 
 
-def load(model: Path, dtype: str = "float32", device: str = "cpu", **options):
+def load(model: Path, dtype="float32", device="cpu", lora=None, **options):
     options = RunOptions(dtype=dtype, **options)
-    return load_model(VendiGuidedSDXLPipeline, model, options, device)
+    return load_model(VendiGuidedSDXLPipeline, model, options, device, lora)
 
 
 def change(path: Path, **content: object) -> None:
@@ -109,13 +118,6 @@ def test_code_beside_a_model_is_never_run_from_a_folder_or_the_hub(hub, model, t
             refused()
 
 
-def test_a_model_that_cannot_be_built_leaves_the_default_precision(model):
-    change(model / "vae" / "config.json", block_out_channels=None)
-    with pytest.raises(ValueError, match="cannot be loaded"):
-        load(model, "bfloat16")
-    assert torch.get_default_dtype() == torch.float32
-
-
 @pytest.mark.parametrize("part", ["unet", "text_encoder", "tokenizer"])
 def test_code_that_a_part_asks_for_is_never_run(model, trace, part):
     for module in ("diffusers", "transformers", "own"):
@@ -134,11 +136,16 @@ def test_an_invalid_index_is_named(model, content):
         check_model(model)
 
 
-def test_a_long_message_of_a_library_is_truncated(model):
+def test_a_model_that_cannot_be_built_is_named_and_leaves_the_default_precision(model):
     change(model / "model_index.json", text_encoder=["transformers", "x" * 5000])
     with pytest.raises(ValueError, match=r"cannot be loaded: .*xxx\.\.\.$") as refused:
-        load(model)
+        load(model, "bfloat16")
     assert len(str(refused.value)) < 1000
+    change(model / "model_index.json", text_encoder=["transformers", "CLIPTextModel"])
+    change(model / "vae" / "config.json", block_out_channels=None)
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load(model, "bfloat16")
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_a_fingerprint_covers_the_files_that_are_loaded(model, tiny_sdxl_folder):
@@ -158,9 +165,12 @@ def test_a_fingerprint_covers_the_files_that_are_loaded(model, tiny_sdxl_folder)
 
 
 @pytest.mark.parametrize("variant", [None, "fp16"])
-def test_a_fingerprint_leaves_out_weights_that_are_not_loaded(model, variant):
+def test_only_files_of_a_variant_are_loaded_and_in_the_fingerprint(model, variant):
     for weights in model.rglob("*.safetensors") if variant else ():
         weights.rename(weights.with_suffix(".fp16.safetensors"))
+    load(model, variant=variant)
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load(model, variant=None if variant else "fp16")
     first, other = fingerprint(model, variant), "" if variant else ".fp16"
     for end in (f"{other}.safetensors", ".bf16-00001-of-00002.safetensors", ".bin", ".msgpack"):
         (model / "unet" / f"diffusion_pytorch_model{end}").touch()
@@ -171,18 +181,8 @@ def test_a_fingerprint_leaves_out_weights_that_are_not_loaded(model, variant):
     assert fingerprint(model, variant) != first
 
 
-def test_the_fingerprint_of_an_older_version_covers_all_files_and_stays_valid(tmp_path):
-    for name in ("model.fp16.safetensors", "model.safetensors"):
-        (tmp_path / name).write_bytes(b"weights")
-    content = b"'model.fp16.safetensors' 7\nweights'model.safetensors' 7\nweights"
-    older = hashlib.sha256(content).hexdigest()
-    assert fingerprint(tmp_path, began=older) == older != fingerprint(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"others!")
-    assert fingerprint(tmp_path, began=older) == fingerprint(tmp_path)
-
-
 def test_the_fingerprint_of_a_large_model_reads_little(model, monkeypatch):
-    large = model / "unet" / "large.safetensors"
+    large = model / "unet" / "diffusion_pytorch_model-00001-of-00002.safetensors"
     with large.open("wb") as file:
         file.truncate(30 * 2**30)
     first = fingerprint(model)
@@ -207,14 +207,16 @@ def test_a_name_on_the_hub_is_found_in_the_cache_without_a_network(hub, tiny_sdx
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", "sdxl", "no/such/folder", "./here", "/", "a\0b", "x" * 5000, "model/model_index.json"],
+    "name", ["", "mine", "no/such/folder", "./here", "/", "a\0b", "x" * 5000, "model/my_file"]
 )
-def test_a_name_that_is_invalid_on_the_hub_is_a_folder(hub, model, monkeypatch, name):
+def test_a_missing_model_or_lora_is_reported_in_one_sentence(hub, model, monkeypatch, name):
+    (model / "my_file").touch()
     monkeypatch.chdir(model.parent)
     with pytest.raises((FileNotFoundError, ValueError), match="there is no model") as caught:
         check_model(find_model(name))
-    assert "\n" not in str(caught.value)
+    with pytest.raises(FileNotFoundError) as of_lora:
+        find_lora(name)
+    assert "\n" not in str(caught.value) + str(of_lora.value)
 
 
 @pytest.mark.parametrize("offload", OFFLOADS)
@@ -236,9 +238,129 @@ def test_tiled_and_sliced_decoding_is_enabled_if_the_decoder_supports_it(model, 
         load(model, vae_tiling=True)
 
 
-def test_files_of_a_variant_are_loaded(model):
-    for weights in model.rglob("*.safetensors"):
-        weights.rename(weights.with_suffix(f".fp16{weights.suffix}"))
-    load(model, variant="fp16")
-    with pytest.raises(ValueError, match="cannot be loaded"):
-        load(model)
+# LoRAs ---------------------------------------------------------------------------------------
+
+
+def test_a_folders_own_weights_or_its_only_file_are_found(lora):
+    weights = lora / LORA_WEIGHTS
+    shutil.copy(weights, lora / "a.safetensors")
+    assert find_lora(str(lora)) == weights == find_lora(str(weights))
+    weights.unlink()
+    assert find_lora(str(lora)) == lora / "a.safetensors"
+    (lora / "b.safetensors").touch()
+    with pytest.raises(FileNotFoundError, match="has 2 safetensors files and no"):
+        find_lora(str(lora))
+    with pytest.raises(FileNotFoundError, match="has 0 safetensors files and no"):
+        find_lora(str(lora.parent))
+
+
+def test_a_lora_on_the_hub_is_found_in_the_cache_without_a_network(lora, hub):
+    shutil.copy(lora / LORA_WEIGHTS, lora / "four.safetensors")
+    snapshot = put_in_cache(hub, lora)
+    assert find_lora("me/mine") == snapshot / LORA_WEIGHTS
+    assert find_lora("me/mine/four.safetensors") == snapshot / "four.safetensors"
+    with pytest.raises(FileNotFoundError, match="--lora me/yours is neither a file nor a folder"):
+        find_lora("me/yours")
+
+
+def test_without_peft_the_extra_is_named(lora, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ImportError, match=r'pip install "vendi-guidance\[lora\]"'):
+        find_lora(str(lora))
+
+
+def test_a_lora_in_a_pickle_is_never_loaded(lora, trace, monkeypatch):
+    pickle = lora / "pytorch_lora_weights.bin"
+    (lora / LORA_WEIGHTS).unlink()
+    write_bomb(pickle, trace)
+    monkeypatch.chdir(lora)
+    for name in (lora, pickle.name, pickle, "me/mine/weights.bin"):
+        with pytest.raises(FileNotFoundError, match="safetensors"):
+            find_lora(str(name))
+
+
+def test_a_lora_is_loaded_enabled_and_can_be_disabled(lora, tiny_sdxl_folder):
+    @torch.no_grad()
+    def predict(pipe) -> torch.Tensor:
+        conditions = {"text_embeds": torch.ones(1, 16), "time_ids": torch.ones(1, 6)}
+        given = torch.ones(1, 4, 8, 8), 500, torch.ones(1, 4, 32)
+        return pipe.unet(*given, added_cond_kwargs=conditions).sample
+
+    plain = load(tiny_sdxl_folder)
+    pipe = load(tiny_sdxl_folder, lora=lora / LORA_WEIGHTS)
+    assert not torch.allclose(predict(pipe), predict(plain), rtol=0.01)
+    pipe.disable_lora()
+    assert torch.equal(predict(pipe), predict(plain))
+
+
+def test_a_lora_that_does_not_fit_is_reported_in_one_sentence(lora, tiny_sdxl_folder, tmp_path):
+    file = lora / LORA_WEIGHTS
+    wide = {f"unet.down_blocks.1.resnets.0.conv1.lora_{k}.weight": torch.ones(3, 5) for k in "AB"}
+    other = {"transformer.x.lora_A.weight": torch.ones(2, 2)}
+    for content, words in (
+        (b"not safetensors", ""),
+        (save(wide), "this StableDiffusionXLPipeline"),
+        (save(other), ".*it has no weights for the parts of this"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=f"does not fit {words}") as caught:
+            load(tiny_sdxl_folder, lora=file)
+        assert "\n" not in str(caught.value)
+    tiny_folders.save("PixArt-Sigma", tmp_path / "pixart")
+    given = RunOptions(dtype="float32"), "cpu", file
+    with pytest.raises(ValueError, match="PixArtSigmaPipeline does not support LoRAs: leave"):
+        load_model(VendiGuidedPixArtSigmaPipeline, tmp_path / "pixart", *given)
+
+
+# Precision -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "onednn", "avx512", "is_native"),
+    [
+        *[("AMD64", True, False, False), ("x86_64", False, True, True)],  # PyTorch decides
+        *[("aarch64", True, False, True), ("aarch64", False, True, False)],
+        ("arm64", None, True, False),
+    ],
+)
+def test_auto_on_a_cpu_is_bfloat16_only_if_supported_natively(
+    monkeypatch, tmp_path, kind, onednn, avx512, is_native
+):
+    monkeypatch.setattr(loading.platform, "machine", lambda: kind)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: onednn is not None)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    chosen, remark = loading.choose("auto", "cpu", tmp_path)
+    assert chosen == ("bfloat16" if is_native else "float32")
+    assert remark.startswith(f"computing in {chosen}, ") and "--dtype" in remark
+    assert loading.choose("float32", "cpu", tmp_path) == ("float32", None)
+    dtype, remark = loading.choose("bfloat16", "cpu", tmp_path)
+    assert dtype == "bfloat16" and ("only emulates" in (remark or "")) != is_native
+
+
+@pytest.mark.parametrize(
+    ("part", "stored", "has_bfloat16", "expected"),
+    [
+        ("unet", torch.float32, True, "float16"),
+        ("unet", torch.bfloat16, True, "bfloat16"),
+        ("transformer", torch.float16, True, "float16"),
+        ("transformer", torch.float32, True, "bfloat16"),
+        ("transformer", None, True, "bfloat16"),
+        ("transformer", torch.bfloat16, False, "float32"),
+        ("unet", torch.float32, False, "float16"),
+    ],
+)
+@pytest.mark.parametrize("variant", [None, "fp16"])
+def test_auto_on_a_gpu_is_the_half_precision_of_the_models_files(
+    monkeypatch, tmp_path, part, stored, has_bfloat16, expected, variant
+):
+    """Only files of the variant count."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: has_bfloat16)
+    (tmp_path / part).mkdir()
+    ends = ("-00001-of-00001", ".fp16") if variant is None else (".fp16", "")
+    for end, dtype in zip(ends, (stored, torch.float8_e5m2), strict=True):
+        content = b"broken"
+        if dtype is not None:
+            content = save({"norm": torch.ones(2), "weight": torch.ones(8, 8).to(dtype)})
+        (tmp_path / part / f"diffusion_pytorch_model{end}.safetensors").write_bytes(content)
+    assert loading.choose("auto", "cuda:0", tmp_path, variant)[0] == expected

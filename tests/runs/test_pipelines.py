@@ -46,7 +46,7 @@ def test_a_name_that_is_no_diffusers_pipeline_is_refused(name):
 def test_a_missing_library_is_named(monkeypatch):
     lacking = DummyObject("Lacking", (), {"_backends": ["torch", "onnx"]})
     monkeypatch.setattr(diffusers, "KolorsPipeline", lacking)
-    with pytest.raises(ImportError, match="KolorsPipeline needs onnx: pip install onnx"):
+    with pytest.raises(ImportError, match="KolorsPipeline needs torch and onnx: pip install"):
         stock_class("KolorsPipeline")
 
 

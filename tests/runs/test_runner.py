@@ -34,9 +34,10 @@ from vendi_guidance.adapter import prompts as prompt_rows
 from vendi_guidance.commands import generate
 from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs import models, precision, setup
+from vendi_guidance.runs import loading, setup
 from vendi_guidance.runs.folder import CHECKPOINTS
-from vendi_guidance.runs.manifest import Manifest
+from vendi_guidance.runs.plan import MANIFEST, Manifest
+from vendi_guidance.runs.signals import Stop
 
 # a kernel so wide that images of a random model are similar, and guidance changes them
 GUIDED = ("--diversity-sigma-latent", 2, "--diversity-window", 5)
@@ -104,11 +105,11 @@ def test_a_resumed_run_keeps_the_precision_that_it_began_in(
 ):
     whole = tmp_path / "whole"
     assert make("--dtype", began, output=whole).exit_code == 0
-    monkeypatch.setattr(precision, "computes_bfloat16", lambda: began == "bfloat16")
+    monkeypatch.setattr(loading, "computes_bfloat16", lambda: began == "bfloat16")
     at_call(monkeypatch, 3, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     stopped = make()
     assert f"computing in {began}, " in stopped.stderr
-    monkeypatch.setattr(precision, "computes_bfloat16", lambda: later == "bfloat16")
+    monkeypatch.setattr(loading, "computes_bfloat16", lambda: later == "bfloat16")
     assert "computing in" not in said_by(make("--resume"))
     assert repeatable(tmp_path / "out") == repeatable(whole)
     assert f"computing in {later}, " in make(output=tmp_path / "new").stderr
@@ -152,6 +153,16 @@ def test_a_signal_lets_the_current_batch_finish_and_a_second_one_does_not(
         assert f"4 of {IMAGES} images in {tmp_path / 'out'}" in result.output
         assert "stopped: run the same command with --resume to continue" in result.output
     assert_goes_on(make, tmp_path / "out", undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_between_batches_a_signal_ends_the_process_at_once(number, capfd):
+    with pytest.raises(SystemExit) as ended, Stop() as stop:
+        stop.in_batch = True
+        stop.in_batch = False  # as between runs
+        os.kill(os.getpid(), number)
+    assert ended.value.code == 128 + number
+    assert capfd.readouterr().err == "\nstopped: no image is lost\n"
 
 
 def test_a_stopped_run_that_replaces_another_says_how_to_resume(
@@ -268,21 +279,7 @@ def test_changed_settings_are_named_and_refused(make, crashed, tmp_path):
     assert repeatable(tmp_path / "out") == before
 
 
-@pytest.mark.parametrize(
-    ("options", "unused"),
-    [((), {"every": 10}), (("--diversity-preset", "published"), {"level": 0.2, "candidates": 2})],
-)
-def test_a_run_of_an_older_version_with_settings_of_both_algorithms_resumes(
-    make, crashed, tmp_path, options, unused
-):
-    crashed(3, *options)
-    began = Manifest.load(tmp_path / "out")
-    began.settings.update({f"diversity_{name}": value for name, value in unused.items()})
-    began.save(tmp_path / "out")
-    said_by(make("--resume", *options))
-
-
-def test_changed_inputs_are_named_and_refused(tiny_sdxl_folder, tmp_path):
+def test_changed_inputs_or_another_layout_are_named_and_refused(tiny_sdxl_folder, tmp_path):
     def run(prompts: Path, *options: object) -> Result:
         given = ("--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu")
         return invoke(generate.main, prompts, *given, "--output", tmp_path / "out", *options)
@@ -297,23 +294,17 @@ def test_changed_inputs_are_named_and_refused(tiny_sdxl_folder, tmp_path):
     refused = run(prompts, "--window-in", window, "--resume")
     assert_refused(refused, "PROMPTS is", "prompts.txt with other content")
     assert_refused(run(tmp_path / "renamed.txt", "--resume"), "--window-in is none, was")
+    manifest = tmp_path / "out" / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"version": 2', '"version": 1'))
+    assert_refused(run(prompts, "--resume"), "run.json", "has version 1 of its layout, and this")
 
 
-@pytest.mark.parametrize("is_older", [False, True])
-def test_a_run_resumes_beside_weights_that_it_does_not_load(
-    make, tiny_sdxl_folder, tmp_path, monkeypatch, is_older
-):
-    """A cache may have several variants. Older versions recorded the fingerprint of all files."""
+def test_a_run_resumes_beside_weights_that_it_does_not_load(make, tiny_sdxl_folder, tmp_path):
     model = shutil.copytree(tiny_sdxl_folder, tmp_path / "model")
-    others = [model / "unet" / f"diffusion_pytorch_model.{it}.safetensors" for it in ("a", "b")]
-    others[0].touch()
-    with monkeypatch.context() as inner:
-        if is_older:
-            inner.setattr(models, "_loaded", lambda files, _: files)
-        assert make("--model", model).exit_code == 0
-    if not is_older:
-        others[1].touch()
-    assert "nothing was left to do" in said_by(make("--model", model, "--resume"))
+    for name in "ab":  # a cache may have several variants
+        (model / "unet" / f"diffusion_pytorch_model.{name}.safetensors").touch()
+        said = said_by(make("--model", model, "--resume"))
+    assert "nothing was left to do" in said
 
 
 @pytest.mark.parametrize("option", ["--resume", "--overwrite", "--no-metadata"])
@@ -441,8 +432,8 @@ def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
     moved = lora.rename(tmp_path / "moved")
     said_by(make("--resume", "--lora", moved))
     [weights] = moved.glob("*.safetensors")
-    said = Manifest.load(tmp_path / "out").inputs["lora"]
-    assert said.sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()
+    said = Manifest.load(tmp_path / "out").settings["lora"]
+    assert said["sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
     assert {row["lora"] for row in read_run(tmp_path / "out").rows} == {str(lora), str(moved)}
     first = "000000.png"
     assert (tmp_path / "out" / first).read_bytes() != (undisturbed_folder / first).read_bytes()

@@ -20,7 +20,7 @@ from tests.conftest import ASSETS
 from tests.helpers.commands import invoke, succeeds
 from tests.helpers.tiny_transformers import network
 from vendi_guidance.features.probe import load_probe
-from vendi_guidance.runs.lora import WEIGHTS
+from vendi_guidance.runs.models import LORA_WEIGHTS
 from vendi_guidance.storage.tensors import load_tensors
 
 STEPS = 4
@@ -127,11 +127,11 @@ def test_an_interrupted_training_resumes_and_its_model_draws(
     assert [seed - train_turbo.FIRST_SEED for seed in seeds] == [0, 1, 1]
     assert load_tensors(work / "student.safetensors")[0]["step"] == 2
 
-    assert {file.name for file in output.iterdir()} == {"README.md", WEIGHTS}
+    assert {file.name for file in output.iterdir()} == {"README.md", LORA_WEIGHTS}
     assert sum(file.stat().st_size for file in output.iterdir()) < 3e6
     card = (output / "README.md").read_text()
     assert f"trajectories of {steps} steps were drawn from the teacher" in card
-    trained = load_file(output / WEIGHTS)
+    trained = load_file(output / LORA_WEIGHTS)
     assert all(weight.dtype == torch.float16 for weight in trained.values())
     assert any(weight.any() for name, weight in trained.items() if "lora_B" in name)
     pipe = DiffusionPipeline.from_pretrained(ASSETS / MODELS[name].base)

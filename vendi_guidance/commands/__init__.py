@@ -9,7 +9,7 @@ except ImportError:
     advice = "pip install vendi-guidance, without --no-deps"
     raise ImportError(f"the command line needs click: {advice}") from None
 
-from vendi_guidance.runs.launcher import end_with_launcher
+from vendi_guidance.runs.signals import end_with_launcher
 
 COMMANDS = {
     "generate": "Generate diverse images for a prompt, or for a file of prompts.",

@@ -9,8 +9,7 @@ import click
 import torch
 
 from vendi_guidance.commands.cli import Option
-from vendi_guidance.runs.options import RunOptions
-from vendi_guidance.runs.precision import AUTO, DTYPES, OFFLOADS  # not models: diffusers is slow
+from vendi_guidance.runs.options import AUTO, DTYPES, OFFLOADS, RunOptions
 from vendi_guidance.storage.assets import asset
 
 COUNT = click.IntRange(1)

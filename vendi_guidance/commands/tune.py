@@ -42,8 +42,7 @@ from vendi_guidance.commands.scoring_options import (
     open_scoring,
 )
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs.options import RunOptions
-from vendi_guidance.runs.settings_file import save_settings
+from vendi_guidance.runs.options import RunOptions, save_settings
 from vendi_guidance.runs.setup import check_prompts_are_seen
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.sweep import Sweep

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -179,7 +179,7 @@ class SlidingWindow(Samples):
         device: torch.device | str | None = None,
         *,
         largest: int | None = None,
-    ) -> "SlidingWindow":
+    ) -> Self:
         """Read what `save` wrote.
 
         Args:

@@ -5,17 +5,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather
 from torch import Tensor
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import PrefixStore, TCPStore
 from torch.distributed.constants import default_pg_timeout
 
-from vendi_guidance.runs.launcher import end_with_launcher, is_launched, restarts
+from vendi_guidance.runs.signals import end_with_launcher, is_launched
 from vendi_guidance.storage.tensors import pack, unpack
 
 logger = logging.getLogger(__name__)
@@ -101,40 +100,20 @@ def process_group(device: str) -> Iterator[ProcessGroup]:
             )
         yield ProcessGroup(0, 1, device)
         return
-    rendezvous: dict[str, Any] = {}
-    if (store := _launcher_store()) is not None:
-        # the prefix hides addresses that the processes before a restart left in the store
-        own_store = PrefixStore(f"attempt {restarts()}", store)
-        rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        rendezvous = {"store": own_store, "rank": rank, "world_size": count}
-    state = PartialState(cpu=torch.device(device).type == "cpu", **rendezvous)
+    state = PartialState(cpu=torch.device(device).type == "cpu", **_rendezvous())
     own = str(state.device) if device == state.device.type else device
     yield ProcessGroup(state.process_index, state.num_processes, own)
     state.destroy_process_group()
 
 
-def note_begun(folder: Path) -> None:
-    """Record in the launcher's store that its processes have begun a run in a folder."""
-    may_restart = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
-    if may_restart and (store := _launcher_store()) is not None:
-        store.set(_key(folder), "begun")
-
-
-def has_begun(folder: Path) -> bool:
-    """Whether this process was restarted after `note_begun` was called for a folder."""
-    store = _launcher_store() if restarts() else None
-    return store is not None and store.check([_key(folder)])
-
-
-def _key(folder: Path) -> str:
-    return f"vendi-guidance run in {folder.resolve()}"
-
-
-def _launcher_store() -> Store | None:
-    """The launcher's key-value store, which outlives restarts of its processes, if it has one."""
+def _rendezvous() -> dict[str, Any]:
+    """How the processes find one another: through the store of their launcher, which outlives
+    restarts of its processes, if it has one."""
     if not is_launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return None
-    port = int(os.environ["MASTER_PORT"])
-    store = TCPStore(os.environ["MASTER_ADDR"], port, is_master=False)
+        return {}
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     store.set_timeout(default_pg_timeout)
-    return store
+    # the prefix hides addresses that the processes before a restart left in the store
+    own = PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return {"store": own, "rank": rank, "world_size": count}

@@ -3,23 +3,35 @@
 A batch is written in this order: its images, their lines in `metadata.jsonl`, its checkpoint. It
 counts as finished once its checkpoint exists; what follows the last checkpoint is truncated or
 generated again. `run.json` has the run's settings; the process that writes holds `.lock`.
+
+A checkpoint has the samples that entered the window with its batch, so its size does not depend on
+the window's. Checkpoints whose samples have all left the window are deleted.
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from PIL.Image import Image
+from torch import Tensor
 
 from vendi_guidance.checks import counted
-from vendi_guidance.runs.checkpoints import Checkpoint, Checkpoints, Progress
-from vendi_guidance.runs.manifest import Manifest
-from vendi_guidance.storage.files import UNFINISHED, append_rows, remove_unfinished, sync_folder
+from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.runs.plan import Manifest
+from vendi_guidance.storage.files import (
+    UNFINISHED,
+    append_rows,
+    check_format,
+    headed,
+    remove_unfinished,
+    sync_folder,
+)
 from vendi_guidance.storage.imagefolder import (
     METADATA,
     TIMINGS,
@@ -27,11 +39,158 @@ from vendi_guidance.storage.imagefolder import (
     remove_images,
     save_image,
 )
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 LOCK = ".lock"
 CHECKPOINTS = ".checkpoints"
+FORMAT = "vendi-guidance checkpoint"
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a run after a batch."""
+
+    done: int  # number of finished images
+    metadata_bytes: int  # length of `metadata.jsonl`
+    batch_size: int  # images that each process generates at a time
+    entered: int = 0  # samples that have entered the window
+    side_by_side: int = 1  # prompts that take turns: the number of processes at the start
+    skipped: int = 0  # guidance steps skipped so far, see `VendiGuidance.skipped`
+    sigma_prompt: float | None = None  # the prompt bandwidth that guidance has chosen
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A finished batch: the progress after it, and the samples that entered the window with it."""
+
+    progress: Progress
+    latents: Tensor | None = None  # (b, ...)
+    prompts: Tensor | None = None  # (b, m) prompt embeddings
+
+
+class RunWindow(SlidingWindow):
+    """A `SlidingWindow` that can be rebuilt from the batches that entered it."""
+
+    entered = 0
+    """Number of the run's samples that have entered, including those that have left again."""
+
+    def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
+        super().append(features, prompts)
+        self.entered += min(len(features), self.size)
+
+    def skip_to(self, entered: int, shape: tuple[int, ...]) -> None:
+        """Leave out samples of a shape that have left again, up to the one after `entered` others.
+
+        The last `size` samples, added in their original batches, then return to their slots. This
+        rebuilds the window bit by bit, as matrix products have the same shapes.
+        """
+        self._show(shape)
+        self._entered += entered - self.entered
+        self.entered = entered
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of a run."""
+
+    folder: Path  # has only checkpoints; need not exist yet
+    window: int  # size of the run's window
+
+    def add(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, then delete those that are no longer needed."""
+        progress = checkpoint.progress
+        self.folder.mkdir(exist_ok=True)
+        save_tensors(
+            self.folder / f"{progress.done:012d}-{progress.entered:012d}.safetensors",
+            {"latents": checkpoint.latents, "prompts": checkpoint.prompts},
+            headed(FORMAT, asdict(progress)),
+        )
+        sync_folder(self.folder)
+        self._remove_unneeded()
+
+    def last(self) -> Progress | None:
+        """The progress of the run; None if it has not begun.
+
+        Raises:
+            ValueError: a file is damaged or of another version; the message names it.
+        """
+        paths = self._paths()
+        return _read(paths[-1]).progress if paths else None
+
+    def restore(self, window: RunWindow, device: str) -> None:
+        """Bring a window from before the run to its state after the last batch, adding samples from
+        a device.
+
+        Raises:
+            ValueError: a file is damaged or missing.
+        """
+        left = 0  # samples whose checkpoints have been deleted
+        progress = None
+        for path in self._paths():
+            batch = _read(path)
+            progress = batch.progress
+            if batch.latents is None:
+                continue
+            before = batch.progress.entered - len(batch.latents)
+            try:
+                if window.entered == 0 < before:
+                    left = before
+                    window.skip_to(before, tuple(batch.latents.shape[1:]))
+                if window.entered != before:
+                    raise ValueError(f"{window.entered} samples have entered, not {before}")
+                prompts = None if batch.prompts is None else batch.prompts.to(device)
+                window.append(batch.latents.to(device), prompts)
+            except ValueError as error:
+                raise ValueError(f"{path} does not fit those before it: {error}") from None
+        is_whole = progress is None or window.entered == progress.entered
+        if not is_whole or (left and window.entered - left < window.size):
+            raise ValueError(f"in {self.folder}, checkpoints are missing")
+
+    @property
+    def removed(self) -> Path:
+        """Where `remove` moves the checkpoints, until `clean` deletes them."""
+        return self.folder.with_name(f"{self.folder.name}-removed")
+
+    def clean(self) -> None:
+        """Delete removed checkpoints, and what a killed process left behind: unfinished files and
+        checkpoints that are no longer needed."""
+        shutil.rmtree(self.removed, ignore_errors=True)
+        remove_unfinished(self.folder)
+        self._remove_unneeded()
+
+    def remove(self) -> None:
+        """Remove all checkpoints in one step: a crash leaves either all of them or none."""
+        if self.folder.exists():
+            shutil.rmtree(self.removed, ignore_errors=True)
+            self.folder.replace(self.removed)
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))
+
+    def _remove_unneeded(self) -> None:
+        paths = self._paths()
+        entered = [int(path.stem.rpartition("-")[2]) for path in paths]  # `Progress.entered`
+        for path, before, after in zip(paths[:-1], [0, *entered], entered, strict=False):
+            if after <= max(before, entered[-1] - self.window):  # no samples, or all have left
+                path.unlink()
+
+
+def _read(path: Path) -> Checkpoint:
+    header, tensors = load_tensors(path)
+    try:
+        content = check_format(header, FORMAT)
+        progress = Progress(**{field.name: content[field.name] for field in fields(Progress)})
+        counts = [value for name, value in asdict(progress).items() if name != "sigma_prompt"]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            raise ValueError(f"it counts {counts}")
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{path} is not a checkpoint: {error}") from None
+    for tensor in tensors.values():
+        if not (tensor.is_floating_point() and tensor.ndim > 1):
+            raise ValueError(f"{path} has a {tensor.dtype} tensor of shape {tuple(tensor.shape)}")
+    return Checkpoint(progress, tensors.get("latents"), tensors.get("prompts"))
 
 
 class RunFolder:
@@ -118,7 +277,7 @@ class RunFolder:
         self._safe = progress.done
         return progress
 
-    def begin(self, manifest: Manifest, opening: Checkpoint) -> None:
+    def begin(self, manifest: Manifest, opening: Progress) -> None:
         """Delete the run in the folder, if any, and begin this one."""
         with self._writing():
             # first: if this is interrupted, `recover` finds no run in the rest of the old one
@@ -127,7 +286,7 @@ class RunFolder:
             remove_images(self.path)
             self._clean()
             sync_folder(self.path)
-            self.checkpoints.add(opening)
+            self.checkpoints.add(Checkpoint(opening))
 
     def save_image(self, number: int, image: Image, about: Row | None) -> None:
         """Write an image, with these values in its text chunks."""

@@ -1,4 +1,4 @@
-"""Loading of untrusted models from a folder or the Hugging Face hub.
+"""Finding of untrusted models, LoRAs and networks, in a folder or on the Hugging Face hub.
 
 Code that comes with a model is never run: weights are read from safetensors only, and all parts of
 a model must be classes of diffusers or transformers.
@@ -7,34 +7,32 @@ a model must be classes of diffusers or transformers.
 import hashlib
 import json
 import logging
-import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffusers
-import torch
-import transformers
-from diffusers import DiffusionPipeline, ModelMixin
+from diffusers import DiffusionPipeline
 from huggingface_hub import hf_hub_download, model_info
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-from transformers import PreTrainedModel
 
-from vendi_guidance.features.weights import all_weights, reason
-from vendi_guidance.runs.lora import add_lora
-from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.adapter.denoiser import NETWORKS
+from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO
+from vendi_guidance.checks import counted, optional_import
+from vendi_guidance.features.weights import model_folder, reason
 
 INDEX = "model_index.json"
+CONFIG = "config.json"
+LORA_WEIGHTS = "pytorch_lora_weights.safetensors"
+"""Name of the file that diffusers' `save_lora_weights` writes."""
 
 BLOCK = 2**16
 BLOCKS = 64
 """A fingerprint covers this many blocks of a large file, of `BLOCK` bytes each."""
 
-WEIGHTS = re.compile(r"[^.]+\.safetensors(\.index\.json)?")
-"""Names of weight files without a variant, and of their index."""
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".msgpack", ".onnx", ".onnx_data", ".pb"}
 """Suffixes of weight files, in safetensors and in other formats."""
 
@@ -56,13 +54,8 @@ def find_model(name: str, variant: str | None = None) -> Path:
         FileNotFoundError: there is no such folder or repository, or the hub cannot be reached.
         ValueError: the model requires custom code.
     """
-    folder = Path(name)
-    try:
-        is_local = folder.exists() or name.startswith(("/", ".", "~")) or name.count("/") != 1
-    except (OSError, ValueError) as error:  # too long, or with a null character
-        raise FileNotFoundError(f"there is no model {name!r}: {reason(error)}") from None
-    if is_local:
-        return folder
+    if _is_on_disk("model", name) or name.count("/") != 1:
+        return Path(name)
     offline: Exception | None = None
     try:
         model_info(name, timeout=TIMEOUT)
@@ -71,7 +64,7 @@ def find_model(name: str, variant: str | None = None) -> Path:
     except Exception as error:  # the hub, proxies and sockets raise errors of every kind
         offline = error
     try:
-        with _quiet():
+        with quiet():
             index = hf_hub_download(name, INDEX, local_files_only=offline is not None)
             check_model(Path(index).parent)
             folder = DiffusionPipeline.download(
@@ -92,123 +85,163 @@ def find_model(name: str, variant: str | None = None) -> Path:
     return Path(folder)
 
 
-def check_model(folder: Path) -> str:
-    """Refuse a folder without a model, and a model that requires custom code.
+def find_lora(name: str) -> Path:
+    """The file of a LoRA, downloaded to the cache of the Hugging Face hub if necessary.
 
-    Returns:
-        Name of the model's pipeline class.
+    Args:
+        name: a file, a folder, a repository on the hub such as "latent-consistency/lcm-lora-sdxl",
+            or a file in a repository: "owner/repository/file".
+
+    Raises:
+        ImportError: peft is not installed.
+        FileNotFoundError: there is no such safetensors file, the folder has several, or the hub
+            cannot be reached.
+    """
+    optional_import("peft", "peft", f"--lora {name}", extra="lora")
+    path, is_on_disk = Path(name), _is_on_disk("LoRA", name)
+    if is_on_disk and path.is_dir():
+        usual = path / LORA_WEIGHTS
+        found = [usual] if usual.is_file() else [*path.glob("*.safetensors")]
+        if len(found) == 1:
+            return found[0]
+        raise FileNotFoundError(
+            f"--lora {name} has {counted(len(found), 'safetensors file')} and no {LORA_WEIGHTS}: "
+            "name the file; only safetensors are read"
+        )
+    if not path.is_file() and (is_on_disk or "/" not in name):
+        raise FileNotFoundError(f"--lora {name} is neither a file nor a folder")
+    owner, repository, file = (
+        ("", "", name) if is_on_disk else (*name.split("/", 2), LORA_WEIGHTS)[:3]
+    )
+    if not file.endswith(".safetensors"):
+        raise FileNotFoundError(f"--lora {name} is not a safetensors file: only those are read")
+    if is_on_disk:
+        return path
+    try:
+        return Path(hf_hub_download(f"{owner}/{repository}", file))
+    except Exception as error:  # the hub, proxies and sockets raise errors of every kind
+        raise FileNotFoundError(
+            f"--lora {name} is neither a file nor a folder, and cannot be loaded from the Hugging "
+            f"Face hub: {reason(error)}"
+        ) from None
+
+
+def find_undistilled(name: str | None, model: Path, variant: str | None = None) -> Path | None:
+    """The folder of the network that `--undistilled` names, or None for the model's own.
+
+    Args:
+        name: "auto", "adapters", a folder with a model or a network, or a model on the hub, whose
+            network is downloaded.
+        model: folder of the model that generates the images.
+        variant: variant of the files, such as "fp16", used if there are any.
+
+    Raises:
+        FileNotFoundError: there is no such network.
+        ValueError: its class or prediction type differs from that of the model's network, or the
+            model does not have exactly one network.
+    """
+    if name in (None, AUTO, ADAPTERS):
+        return None
+    parts = check_model(model).parts
+    networks = [(part, kind) for part, kind in parts.items() if part in NETWORKS]
+    if len(networks) != 1:
+        raise ValueError(
+            f"--undistilled {name} is one network, but the model has {len(networks)}: leave it out"
+        )
+    [(part, kind)] = networks
+    folder = Path(name)
+    folder = folder / part if (folder / part).is_dir() else folder
+    remedy = "give the model that this one was distilled from"
+    if folder.is_dir() and folder.name != part and not (folder / CONFIG).is_file():
+        raise FileNotFoundError(f"--undistilled {name} has no {part}: {remedy}")
+    if not (folder / CONFIG).is_file():
+        folder = model_folder(name, f"{part}/{weights_of(variant)}") / part
+    scheduler = Path("scheduler", "scheduler_config.json")
+    theirs, ours = (
+        read_config(it / scheduler).get("prediction_type") for it in (folder.parent, model)
+    )
+    found = read_config(folder / CONFIG).get("_class_name")
+    if found != kind:
+        raise ValueError(f"--undistilled {name} is a {found}, but the model has a {kind}: {remedy}")
+    if theirs and ours and theirs != ours:
+        raise ValueError(f"--undistilled {name} predicts {theirs}, but the model {ours}: {remedy}")
+    return folder
+
+
+def _is_on_disk(what: str, name: str) -> bool:
+    """Whether a name is that of a file or folder, not of a repository on the hub."""
+    try:
+        return Path(name).exists() or name.startswith(("/", ".", "~"))
+    except (OSError, ValueError) as error:  # too long, or with a null character
+        raise FileNotFoundError(f"there is no {what} {name!r}: {reason(error)}") from None
+
+
+class Index(NamedTuple):
+    """The content of a model's index."""
+
+    pipeline: str  # its class
+    parts: dict[str, str]  # the class of each part, by name
+
+
+def check_model(folder: Path) -> Index:
+    """Read the index of a model, and refuse one that requires code of its own.
 
     Raises:
         ValueError: the index is invalid, or a part is not a class of diffusers or transformers.
         FileNotFoundError: the folder has no index.
     """
-    index = _index(folder)
-    for name, (library, kind) in parts_of(folder).items():
-        if library is None and kind is None:  # an optional part that this model does not have
+    path = folder / INDEX
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no model in {folder}: it has no {INDEX}; give a folder that diffusers' "
+            "save_pretrained wrote, or the name of a model on the hub"
+        )
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+        pipeline = index.get("_class_name")
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise ValueError(f"{path} is not the index of a model: {error}") from None
+    refused, parts = [], {}
+    if not isinstance(pipeline, str):
+        refused.append(f"{pipeline} as its pipeline")
+    for name, value in index.items():
+        is_part = isinstance(value, list) and len(value) == 2 and not name.startswith("_")
+        if not is_part or value == [None, None]:  # an optional part that this model does not have
             continue
-        module = getattr(diffusers.pipelines, str(library), None)
-        known = library in ("diffusers", "transformers") or (
+        library, parts[name] = map(str, value)
+        module = getattr(diffusers.pipelines, library, None)
+        is_known = library in ("diffusers", "transformers") or (
             isinstance(module, ModuleType) and module.__name__.startswith("diffusers.pipelines.")
         )
         # an Auto class may run code from the model's folder
-        if not known or (library == "transformers" and str(kind).startswith("Auto")):
-            raise ValueError(
-                f"the model in {folder} asks for {library}.{kind} as its {name}: only classes of "
-                "diffusers and transformers are loaded, never code that comes with a model"
-            )
-    return index["_class_name"]
+        if not is_known or (library == "transformers" and parts[name].startswith("Auto")):
+            refused.append(f"{library}.{parts[name]} as its {name}")
+    if refused:
+        raise ValueError(
+            f"the model in {folder} asks for {refused[0]} in {INDEX}: only classes of diffusers "
+            "and transformers are loaded, never code that comes with a model"
+        )
+    return Index(pipeline, parts)
 
 
-def load_model(
-    pipeline: type[DiffusionPipeline],
-    folder: Path,
-    options: RunOptions,
-    device: str,
-    lora: Path | None = None,
-) -> Any:
-    """Load a model onto its device, without progress bars.
-
-    Args:
-        options: how to load it; `dtype` is the name of a torch dtype.
-        lora: file of a LoRA to load into it.
-
-    Raises:
-        ValueError: it cannot be loaded, or weights are missing; the message gives the reason.
-    """
-    check_model(folder)
-    diffusers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.disable_progress_bar()
-    default_dtype = torch.get_default_dtype()
+def read_config(path: Path) -> dict[str, Any]:
+    """A JSON configuration; empty if it cannot be read, which loading the model reports."""
     try:
-        with all_weights(PreTrainedModel, ModelMixin):
-            pipe: Any = pipeline.from_pretrained(
-                folder,
-                dtype=getattr(torch, options.dtype),
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                variant=options.variant,
-            )
-        if options.offload == "model":
-            pipe.enable_model_cpu_offload(device=device)
-        elif options.offload == "sequential":
-            pipe.enable_sequential_cpu_offload(device=device)
-        else:
-            pipe.to(device)
-    except Exception as error:  # broken files raise errors of every kind
-        # when a part cannot be built, diffusers leaves the model's dtype as torch's default
-        torch.set_default_dtype(default_dtype)
-        why, name = reason(error), str(folder)
-        if "safetensors" in why.replace(name, ""):
-            why += (
-                "; only safetensors are read, never pickle files. To convert a model that you "
-                "trust: pipe = diffusers.DiffusionPipeline.from_pretrained("
-                f"{name!r}, local_files_only=True); "
-                f"pipe.save_pretrained({name!r} + '-safetensors', safe_serialization=True)"
-            )
-        raise ValueError(f"the model in {folder} cannot be loaded: {why}") from error
-    if lora is not None:
-        with _quiet():
-            add_lora(pipe, lora)
-    for is_wanted, name in ((options.vae_tiling, "tiling"), (options.vae_slicing, "slicing")):
-        try:
-            if is_wanted:
-                getattr(pipe.vae, f"enable_{name}")()
-        except (AttributeError, NotImplementedError):
-            problem = f"this model's decoder does not support {name}: leave it out"
-            raise ValueError(f"--vae-{name}: {problem}") from None
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
-def fingerprint(folder: Path, variant: str | None = None, began: str | None = None) -> str:
+def fingerprint(folder: Path, variant: str | None = None) -> str:
     """SHA-256 of the files of a model, or of one of its parts, that a run loads. Of large files it
     covers only blocks spread over them, so that it is fast.
 
     Args:
         variant: variant of the weights that are loaded, such as "fp16".
-        began: fingerprint that a resumed run began with. In older versions it covered all files,
-            loaded or not; if this one does and still matches, it is returned.
     """
-    names = sorted(parts_of(folder)) if (folder / INDEX).is_file() else [""]
-    parts = [sorted((folder / name).rglob("*")) for name in names if (folder / name).is_dir()]
-    found = _digest(folder, (file for part in parts for file in _loaded(part, variant)))
-    if began in (None, found):
-        return found
-    of_all_files = _digest(folder, (file for part in parts for file in part))
-    return began if began == of_all_files else found
-
-
-def _loaded(files: Sequence[Path], variant: str | None) -> list[Path]:
-    """The files of a part that are loaded: weights in safetensors, of the variant if there are any
-    and else without one, and all files that are not weights."""
-    plain = {file: file.name.replace(f".{variant}", "", 1) for file in files}
-    weights = [file for file in files if WEIGHTS.fullmatch(plain[file])]
-    weights = [file for file in weights if file.name != plain[file]] or weights
-    return [file for file in files if file in weights or not WEIGHT_SUFFIXES & {*file.suffixes}]
-
-
-def _digest(folder: Path, files: Iterable[Path]) -> str:
+    names = sorted(check_model(folder).parts) if (folder / INDEX).is_file() else [""]
+    files = [file for name in names for file in _loaded(folder / name, variant)]
     digest = hashlib.sha256()
     for path in filter(Path.is_file, (folder / INDEX, *files)):
         size = path.stat().st_size
@@ -220,40 +253,22 @@ def _digest(folder: Path, files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _index(folder: Path) -> dict[str, Any]:
-    """The content of a model's index; its `_class_name` is a string."""
-    path = folder / INDEX
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no model in {folder}: it has no {INDEX}; give a folder that diffusers' "
-            "save_pretrained wrote, or the name of a model on the hub"
-        )
-    try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    name = index.get("_class_name") if isinstance(index, dict) else None
-    if isinstance(name, list):
-        raise ValueError(
-            f"the model in {folder} asks for a custom pipeline, {'.'.join(map(str, name))}: "
-            "code that comes with a model is never run"
-        )
-    if not isinstance(name, str):
-        raise ValueError(f"{path} does not name a pipeline of diffusers as its _class_name")
-    return index
+def _loaded(part: Path, variant: str | None) -> list[Path]:
+    """The files of a part that are loaded: weights in safetensors, of the variant if there are any
+    and else without one, and all files that are not weights."""
+    weights = [*part.glob(weights_of(variant))] or [*part.glob(weights_of(None))]
+    others = [file for file in part.rglob("*") if not WEIGHT_SUFFIXES & {*file.suffixes}]
+    return sorted(weights + others)
 
 
-def parts_of(folder: Path) -> dict[str, list[Any]]:
-    """(library, class) of each part in a model's index, by the part's name."""
-    return {
-        name: value
-        for name, value in _index(folder).items()
-        if isinstance(value, list) and len(value) == 2 and not name.startswith("_")
-    }
+def weights_of(variant: str | None) -> str:
+    """Glob pattern of a part's weight files, of a variant such as "fp16" or without one."""
+    end = "[.-][s0]" if variant is None else f".{variant}"
+    return f"*model{end}*tensors"
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence diffusers' log messages, including its warnings about downloads."""
     library = logging.getLogger("diffusers")
     level = library.level

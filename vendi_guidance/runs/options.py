@@ -1,4 +1,4 @@
-"""The options of a run."""
+"""What a user asks of a run: its options, and files of guidance settings."""
 
 from dataclasses import dataclass, field
 from math import isfinite
@@ -7,7 +7,16 @@ from typing import Any
 
 import torch
 
-from vendi_guidance.runs.precision import AUTO
+from vendi_guidance.guidance.settings import SETTINGS, Rounds, adjusted, with_prefix
+from vendi_guidance.storage.files import DAMAGED, read_json, write_json
+
+AUTO = "auto"
+DTYPES = (AUTO, "float32", "float16", "bfloat16")
+
+OFFLOADS = ("model", "sequential")
+"""What can be offloaded to the CPU: whole parts of a model, or layers (slower, least memory)."""
+
+FORMAT = "vendi-guidance settings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +26,8 @@ class RunOptions:
     Attributes:
         lora: LoRA to load; its name is the first to decide the default steps and guidance scale.
         variant: variant of the model's files to load, such as "fp16".
-        dtype: one of `precision.DTYPES`.
-        offload: one of `precision.OFFLOADS`, or None to keep the whole model on the device.
+        dtype: one of `DTYPES`.
+        offload: one of `OFFLOADS`, or None to keep the whole model on the device.
         vae_tiling, vae_slicing: decode images in tiles, or one by one, to need less memory.
         undistilled: network that predicts in the rounds: "auto", "adapters", a folder or a name on
             the hub; "none" or None is the model's own network.
@@ -75,3 +84,43 @@ class RunOptions:
             raise IsADirectoryError(f"--window-out {self.window_out} is a folder: name a file")
         if self.output.exists() and not self.output.is_dir():
             raise FileExistsError(f"--output {self.output} is a file: name a folder")
+
+
+def save_settings(path: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
+    """Write settings and information about them, as JSON values."""
+    write_json(path, FORMAT, {"settings": settings, "about": about})
+
+
+def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, Any]:
+    """Read saved guidance settings as keyword arguments.
+
+    Args:
+        path: a file that `vendi-guidance tune` wrote.
+        prefix: "diversity_" for the call of a guided pipeline, "" for `VendiGuidance`.
+
+    Raises:
+        ValueError: the file is not a settings file, or has an unknown setting or invalid value.
+        FileNotFoundError: there is no such file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_settings(Path(folder, "settings.json"), {"diversity": 0.7}, {})
+        ...     load_settings(Path(folder, "settings.json"))
+        {'diversity': 0.7}
+        >>> images = pipe(prompts, **load_settings("settings.json")).images  # doctest: +SKIP
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        settings = dict(read_json(path, FORMAT)["settings"])
+    except DAMAGED as error:
+        raise ValueError(f"{path} is not a file of guidance settings: {error}") from None
+    if unknown := settings.keys() - SETTINGS.keys():
+        raise ValueError(f"{path} has {min(unknown)!r}, which is not a guidance setting")
+    try:
+        adjusted(Rounds(), settings)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return {with_prefix(name) if prefix else name: value for name, value in settings.items()}

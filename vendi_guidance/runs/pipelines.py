@@ -37,14 +37,8 @@ def stock_class(name: str) -> type[DiffusionPipeline]:
     """
     kind = getattr(diffusers, name, None)
     if isinstance(kind, DummyObject):
-        missing = " and ".join(
-            library
-            for library in vars(kind)["_backends"]
-            if not getattr(diffusers.utils, f"is_{library}_available", lambda: True)()
-        )
-        raise ImportError(
-            f"the model cannot be used: {name} needs {missing}: pip install {missing}"
-        )
+        libraries = " and ".join(vars(kind)["_backends"])
+        raise ImportError(f"the model cannot be used: {name} needs {libraries}: pip install them")
     if not (isinstance(kind, type) and issubclass(kind, DiffusionPipeline)):
         raise ValueError(
             f"the model cannot be used: diffusers {diffusers.__version__} has no {name!r}; a newer "
@@ -75,16 +69,10 @@ def _refusal(kind: type[DiffusionPipeline]) -> str | None:
         return "generates videos, not images: guide it from Python (docs/pipelines.md)"
     if "prompt" not in taken:
         return f"takes no prompt, but {', '.join([*taken][1:4])}"
-    needed = [name for name in taken if name in IMAGES and not listed]
-    needed += [
-        name
-        for name, parameter in taken.items()
-        if name not in ("self", "prompt")
-        and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
-        and parameter.default is Parameter.empty
-    ]
-    if needed:
-        return f"needs {needed[0]} besides a prompt: guide it from Python (docs/pipelines.md)"
+    for name, parameter in [*taken.items()][1:]:
+        is_required = parameter.default is Parameter.empty and name not in ("prompt", "kwargs")
+        if is_required or (name in IMAGES and not listed):
+            return f"needs {name} besides a prompt: guide it from Python (docs/pipelines.md)"
     if not {"num_inference_steps", "height"} <= taken.keys() or "Prior" in kind.__name__:
         return "does not generate images"
     has_own_class = any(guided.stock is kind for guided in GUIDED)

@@ -1,15 +1,104 @@
-"""The plan of a run: its images, in the order in which they are generated."""
+"""The plan of a run: what it is made with, and its images in the order of their generation."""
 
+import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from vendi_guidance.runs.manifest import Manifest
 from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.sampling import Sampling
+from vendi_guidance.storage.files import DAMAGED, read_json, write_json
 from vendi_guidance.storage.imagefolder import image_name
 from vendi_guidance.storage.prompt_files import Prompts
+
+MANIFEST = "run.json"
+FORMAT = "vendi-guidance run"
+PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`run.json`: all that the images of a run depend on, unchanged when it is resumed.
+
+    Attributes:
+        settings: JSON values by the name of the option. That of a file or folder that the run reads
+            is its `name` as given, and the `sha256` of its content: see `read`.
+        versions: of Python and `PACKAGES`.
+    """
+
+    settings: dict[str, Any]
+    versions: dict[str, str]
+
+    def save(self, folder: Path) -> None:
+        write_json(folder / MANIFEST, FORMAT, asdict(self))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Manifest":
+        """Read the `run.json` in a folder.
+
+        Raises:
+            ValueError: the file is damaged, or of another version, which the message names.
+            FileNotFoundError: there is no such file.
+        """
+        path = folder / MANIFEST
+        try:
+            content = read_json(path, FORMAT)
+            return cls(dict(content["settings"]), dict(content["versions"]))
+        except DAMAGED as error:
+            raise ValueError(f"{path} does not describe a run: {error}") from None
+
+    def differences(self, began: "Manifest") -> list[str]:
+        """A clause for each setting that has changed since the run began."""
+        clauses = []
+        for option in began.settings | self.settings:
+            now, was = self.settings.get(option), began.settings.get(option)
+            if _identity(now) != _identity(was):
+                same = " with other content" if _as_text(now) == _as_text(was) else ""
+                name = "PROMPTS" if option == "prompts" else "--" + option.replace("_", "-")
+                clauses.append(f"{name} is {_as_text(now)}{same}, was {_as_text(was)}")
+        return clauses
+
+    def version_changes(self, began: "Manifest") -> list[str]:
+        """A clause for each version that has changed since the run began."""
+        return [
+            f"{name} is {self.versions[name]}, was {began.versions.get(name, 'unknown')}"
+            for name in self.versions
+            if self.versions[name] != began.versions.get(name)
+        ]
+
+
+def read(name: object, sha256: str) -> dict[str, str]:
+    """The value in `Manifest.settings` of a file or folder that a run reads."""
+    return {"name": str(name), "sha256": sha256}
+
+
+def _identity(value: Any) -> Any:
+    return value.get("sha256") if isinstance(value, dict) else value
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, dict):
+        value = value.get("name")
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "given" if value else "not given"
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:20]}...{text[-37:]}"
+
+
+def versions() -> dict[str, str]:
+    """The installed versions of Python and of `PACKAGES`."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
 
 
 class Item(NamedTuple):
@@ -59,8 +148,8 @@ class Plan:
         """What each PNG file records besides `row`; None to record nothing."""
         if self.options.no_metadata:
             return None
-        files = [(name, self.manifest.inputs.get(name)) for name in ("model", "lora")]
-        hashes = {f"{name}_sha256": file.sha256 for name, file in files if file is not None}
+        read = {name: self.manifest.settings.get(name) for name in ("model", "lora")}
+        hashes = {f"{name}_sha256": file["sha256"] for name, file in read.items() if file}
         return {**hashes, "versions": self.manifest.versions}
 
     def row(self, item: Item, batch_size: int, processes: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ resumed with the same W therefore generates the same images.
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import perf_counter
@@ -24,11 +24,14 @@ from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from PIL.Image import Image
 from torch import Tensor
 
+from vendi_guidance.adapter.arguments import input_of
+from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.mixins import DiversityGuided, OnStep
+from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import reason
-from vendi_guidance.runs.checkpoints import Checkpoint, Progress, RunWindow
-from vendi_guidance.runs.distributed import ProcessGroup, note_begun
-from vendi_guidance.runs.folder import RunFolder
+from vendi_guidance.patching import Patch
+from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.runs.folder import Checkpoint, Progress, RunFolder, RunWindow
 from vendi_guidance.runs.models import BROKEN
 from vendi_guidance.runs.plan import Item, Plan
 from vendi_guidance.runs.signals import Stop
@@ -36,28 +39,21 @@ from vendi_guidance.runs.signals import Stop
 logger = logging.getLogger(__name__)
 
 
-class Generated(NamedTuple):
-    """The result of a pipeline call."""
-
-    images: list[Image]
-    evaluations: int | None = None  # rows that passed through the network; None if not counted
-
-
 @dataclass(frozen=True)
 class Sampler:
     """How the pipeline is called.
 
     Attributes:
-        generate: generates a batch, given the pipeline and the arguments of its call, in which
+        generate: the images of a batch, given the pipeline and the arguments of its call, in which
             each image has its own generator.
         about: JSON values that describe it in `metadata.jsonl`.
     """
 
-    generate: Callable[[DiversityGuided, dict[str, Any]], Generated]
+    generate: Callable[[DiversityGuided, dict[str, Any]], list[Image]]
     about: dict[str, Any] = field(default_factory=dict)
 
 
-PLAIN = Sampler(lambda pipe, arguments: Generated(pipe(**arguments).images))
+PLAIN = Sampler(lambda pipe, arguments: pipe(**arguments).images)
 """One ordinary call of the pipeline."""
 
 
@@ -69,7 +65,7 @@ class _Result(NamedTuple):
     seconds: float = 0.0
     skipped: int = 0  # number of guidance steps skipped
     sigma_prompt: float | None = None  # the prompt bandwidth that guidance has chosen
-    evaluations: int | None = None  # rows that passed through the network
+    evaluations: int = 0  # rows that passed through the network
     signal: int | None = None  # signal that asked this process to stop
     out_of_memory: bool = False  # True if nothing was generated for lack of memory
 
@@ -93,7 +89,7 @@ class Runner:
     group: ProcessGroup
     stop: Stop
     progress: Progress  # after the last finished round
-    opening: Checkpoint | None  # the first checkpoint of a new run; None if the run is resumed
+    is_new: bool  # whether the folder does not have this run yet
     sampler: Sampler = PLAIN
     on_step: OnStep | None = field(default=None, init=False)  # called at each denoising step
     waits: bool = field(default=False, init=False)  # save a round before generating the next
@@ -150,15 +146,14 @@ class Runner:
 
     def _remember(self, items: list[Item], images: list[Image], results: list[_Result]) -> _Round:
         """Add the samples of a round to the window; returns the round to save."""
-        before = self.window.entered
         entered = self.group.agree(lambda: _enter(self.window, results, self.group.device))
         self._share_bandwidth(next((r.sigma_prompt for r in results if r.sigma_prompt), None))
-        if self.opening is not None:  # replace an old run only now that this one has images
+        if self.is_new:  # replace an old run only now that this one has images
             self.group.agree(self._begin)
+            self.is_new = False
         progress = replace(
             self.progress,
             done=self.progress.done + len(items),
-            entered_before=before,
             entered=self.window.entered,
             skipped=self.progress.skipped + sum(result.skipped for result in results),
             sigma_prompt=self.pipe.guidance.sigma_prompt,
@@ -196,33 +191,38 @@ class Runner:
         """Generate a batch and append it to `images`, which stays empty if memory is too small."""
         if not items:
             return _Result(signal=self.stop.signal)
+        guidance, started = self.pipe.guidance, perf_counter()
+        skipped = guidance.skipped
         seeds = [self.plan.options.seed + item.number for item in items]
         torch.manual_seed(seeds[0])  # for schedulers that ignore the call's generators
-        started = perf_counter()
-        skipped = self.pipe.guidance.skipped
-        # on the CPU, so that a seed gives the same noise on every device
-        generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
         arguments = self.plan.sampling.arguments([item.prompt for item in items])
-        arguments["generator"] = generators
+        # on the CPU, so that a seed gives the same noise on every device
+        arguments["generator"] = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
         if self.on_step is not None:
             arguments |= self.pipe.watched(self.on_step)
+        parts = [part for part in vars(self.pipe).values() if isinstance(part, torch.nn.Module)]
+        dtypes = [getattr(part, "dtype", None) for part in parts]
         try:
-            with self.pipe.guidance.memory.holding() as finished, _dtypes_restored(self.pipe):
+            counting = rows_counted(self.pipe, guidance.undistilled)
+            with guidance.memory.holding() as finished, counting as rows:
                 generated = self.sampler.generate(self.pipe, arguments)
             latents = _joined([latents for latents, _ in finished])
             prompts = _joined([prompts for _, prompts in finished if prompts is not None])
-            images += generated.images
+            images += generated
         except (torch.OutOfMemoryError, MemoryError):
             pass
         except BROKEN as error:
             if not should_reduce_batch_size(error):
                 raise ValueError(f"the model cannot be sampled: {reason(error)}") from error
         if not images:  # outside of `except`, as the error holds references to tensors
+            for part, dtype in zip(parts, dtypes, strict=True):
+                if getattr(part, "dtype", None) != dtype:  # some pipelines change the VAE's
+                    part.to(dtype)
             clear_device_cache(garbage_collection=True)
             return _Result(out_of_memory=True)
-        seconds, guidance = perf_counter() - started, self.pipe.guidance
-        found = (guidance.skipped - skipped, guidance.sigma_prompt, generated.evaluations)
-        return _Result(latents, prompts, seconds, *found, self.stop.signal)
+        seconds = perf_counter() - started
+        found = (guidance.skipped - skipped, guidance.sigma_prompt, sum(rows), self.stop.signal)
+        return _Result(latents, prompts, seconds, *found)
 
     def _halve_batches(self) -> None:
         size = self.progress.batch_size
@@ -245,10 +245,8 @@ class Runner:
 
     def _begin(self) -> None:
         """Delete an old run, before any process saves an image."""
-        if self.group.is_first and self.opening is not None:
-            self.folder.begin(self.plan.manifest, self.opening)
-            note_begun(self.folder.path)
-        self.opening = None
+        if self.group.is_first:
+            self.folder.begin(self.plan.manifest, self.progress)
 
     def _finish(self, generated: _Round) -> None:
         """Write the metadata and checkpoint of a round whose images are saved."""
@@ -257,12 +255,11 @@ class Runner:
         rows, timings = [], []
         size = self.progress.batch_size, self.group.count
         for rank, result in enumerate(generated.results):
-            part = [self.plan.row(item, *size) for item in self._part(generated.items, rank)]
-            cost = {"seconds": round(result.seconds / max(1, len(part)), 4)}
-            if result.evaluations is not None:
-                cost["evaluations"] = result.evaluations / max(1, len(part))
-            rows += part
-            timings += [{"file_name": row["file_name"], **cost} for row in part]
+            for item in (part := self._part(generated.items, rank)):
+                rows.append(self.plan.row(item, *size))
+                cost = {"seconds": round(result.seconds / len(part), 4)}
+                cost["evaluations"] = result.evaluations / len(part)
+                timings.append({"file_name": rows[-1]["file_name"], **cost})
         self.folder.finish_batch(rows, timings, generated.checkpoint)
 
 
@@ -285,19 +282,27 @@ def _enter(
     return latents[-size:], None if prompts is None else prompts[-size:]
 
 
+@contextmanager
+def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[int]]:
+    """Context that yields a list of the rows of each evaluation, as they occur, by the pipeline's
+    networks and the undistilled one (if it is a module)."""
+    counts: list[int] = []
+
+    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            counts.append(len(input_of(args, kwargs)))
+            return forward(*args, **kwargs)
+
+        return counted
+
+    with ExitStack() as stack:
+        for network in (*(getattr(pipe, name, None) for name in NETWORKS), undistilled):
+            if isinstance(network, torch.nn.Module):
+                patch = Patch(network, "forward", wrap)
+                patch.apply()
+                stack.callback(patch.remove)
+        yield counts
+
+
 def _joined(parts: list[Tensor]) -> Tensor | None:
     return torch.cat(parts) if parts else None
-
-
-@contextmanager
-def _dtypes_restored(pipe: DiversityGuided) -> Iterator[None]:
-    """Restore the dtypes of the model's parts if a call fails: some pipelines change the VAE's."""
-    parts = [part for part in vars(pipe).values() if isinstance(part, torch.nn.Module)]
-    before: list[tuple[Any, Any]] = [(part, part.dtype) for part in parts if hasattr(part, "dtype")]
-    try:
-        yield
-    except BaseException:
-        for part, dtype in before:
-            if part.dtype != dtype:
-                part.to(dtype)
-        raise

@@ -4,7 +4,6 @@ Distilled models need few steps and no classifier-free guidance (CFG). Neither `
 nor the pipeline's signature identifies them, but their names and some configurations do.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from inspect import signature
@@ -15,6 +14,7 @@ from diffusers import DiffusionPipeline
 from diffusers.utils import is_bs4_available, is_ftfy_available
 
 from vendi_guidance.adapter.families import family_of
+from vendi_guidance.runs.models import read_config
 from vendi_guidance.runs.options import RunOptions
 
 FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
@@ -147,12 +147,3 @@ def _has_no_guidance_embeddings(folder: Path) -> bool:
     network = read_config(folder / "transformer" / "config.json")
     is_flux = network.get("_class_name") == "FluxTransformer2DModel"
     return is_flux and network.get("guidance_embeds") is False
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """A JSON configuration; empty if it cannot be read, which loading the model reports."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -1,10 +1,19 @@
-"""Ctrl-C and SIGTERM: finish the current batch, then stop."""
+"""What ends this process: Ctrl-C and SIGTERM, after the current batch, and the end of its launcher
+(`torchrun` or `accelerate launch`).
+
+A process that outlives its launcher could wait half an hour for the other processes, in C++ code
+where Python does not handle SIGTERM. It therefore ends itself.
+"""
 
 import os
 import signal
 from contextlib import suppress
-from time import monotonic
+from threading import Thread
+from time import monotonic, sleep
 from types import FrameType
+
+PARENT = os.getppid()
+"""Process id of the launcher, read before the imports that take seconds."""
 
 IMPATIENT = 1.0
 """Seconds within which another Ctrl-C counts as the same: a launcher forwards the signal that the
@@ -40,18 +49,42 @@ class Stop:
 
     def _notice(self, number: int, _frame: FrameType | None) -> None:
         if not self.in_batch:
-            self._print("stopped: no image is lost")
+            self._say("stopped: no image is lost")
             raise SystemExit(128 + number)
         if self.signal is None:
-            self._print("finishing the current batch, then stopping; Ctrl-C again stops at once")
+            self._say("finishing the current batch, then stopping; Ctrl-C again stops at once")
             self._since = monotonic()
         elif number == signal.SIGINT and monotonic() - self._since > IMPATIENT:
-            self._print("stopped at once: --resume generates the current batch again")
+            self._say("stopped at once: --resume generates the current batch again")
             raise SystemExit(128 + number)
         self.signal = number
 
-    def _print(self, text: str) -> None:
+    def _say(self, text: str) -> None:
         if not self.is_silent:
-            with suppress(OSError):
-                # not through a Python stream, which the signal may have interrupted while writing
-                os.write(2, f"\n{text}\n".encode())
+            _print(text)
+
+
+def is_launched() -> bool:
+    """Whether torchrun, used directly or through accelerate, has started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def end_with_launcher() -> None:
+    """End this process within seconds after its launcher ends (not on Windows, where a process
+    cannot see that its parent has ended)."""
+    if is_launched():
+        Thread(target=_watch, name="launcher", daemon=True).start()
+
+
+def _watch() -> None:
+    while os.getppid() == PARENT:
+        sleep(1)
+    if os.environ.get("RANK") == "0":
+        _print("the launcher has ended, so this run stops; --resume continues it")
+    os._exit(1)
+
+
+def _print(text: str) -> None:
+    with suppress(OSError):
+        # not through a Python stream, which the signal may have interrupted while writing
+        os.write(2, f"\n{text}\n".encode())

@@ -1,56 +1,19 @@
 """Several runs of one model with different settings, each in its own folder."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from vendi_guidance.adapter.arguments import input_of
-from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import Undistilled
-from vendi_guidance.patching import Patch
 from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.runs.loading import load_undistilled
 from vendi_guidance.runs.options import RunOptions
-from vendi_guidance.runs.runner import Generated, Sampler
+from vendi_guidance.runs.runner import PLAIN, Sampler
 from vendi_guidance.runs.setup import Model, find, load, open_run
 from vendi_guidance.runs.signals import Stop
-from vendi_guidance.runs.undistilled import load_undistilled
-
-
-@contextmanager
-def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[int]]:
-    """Context that yields a list of the rows of each evaluation, as they occur, by the pipeline's
-    networks and the undistilled one (if it is a module)."""
-    counts: list[int] = []
-
-    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            counts.append(len(input_of(args, kwargs)))
-            return forward(*args, **kwargs)
-
-        return counted
-
-    with ExitStack() as stack:
-        for network in (*(getattr(pipe, name, None) for name in NETWORKS), undistilled):
-            if isinstance(network, nn.Module):
-                patch = Patch(network, "forward", wrap)
-                patch.apply()
-                stack.callback(patch.remove)
-        yield counts
-
-
-def _counted(pipe: Any, arguments: dict[str, Any]) -> Generated:
-    with rows_counted(pipe, pipe.guidance.undistilled) as rows:
-        images = pipe(**arguments).images
-    return Generated(images, sum(rows))
-
-
-COUNTED = Sampler(_counted)
-"""One ordinary call of the pipeline, whose evaluations of the network are counted."""
 
 
 @dataclass(eq=False)
@@ -88,7 +51,7 @@ class Sweep:
         return load_undistilled(self.model.undistilled, self.model.options, self.options.device)
 
     def generate(
-        self, name: str, diversity: dict[str, Any], *, sampler: Sampler = COUNTED, **changes: Any
+        self, name: str, diversity: dict[str, Any], *, sampler: Sampler = PLAIN, **changes: Any
     ) -> Path:
         """Generate a run, or resume it if its folder exists.
 

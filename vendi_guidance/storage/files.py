@@ -141,3 +141,44 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+VERSION = 2
+"""The version of the layout of our JSON files and headers."""
+
+DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""Errors of reading a JSON file whose content is not what we wrote."""
+
+
+def headed(name: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Content, preceded by the name of its format and the version of the layout."""
+    return {"format": name, "version": VERSION, **content}
+
+
+def check_format(found: Any, name: str) -> dict[str, Any]:
+    """What `headed` returned, read again.
+
+    Raises:
+        ValueError: it is something else, or of another version, which the message names.
+    """
+    content: dict[str, Any] = found if isinstance(found, dict) else {}
+    if content.get("format") != name:
+        raise ValueError(f"its format is {content.get('format')}, not {name}")
+    if content.get("version") != VERSION:
+        raise ValueError(
+            f"it has version {content.get('version')} of its layout, and this vendi-guidance reads "
+            f"version {VERSION}"
+        )
+    return content
+
+
+def write_json(path: Path, name: str, content: dict[str, Any]) -> None:
+    """Write a JSON file of the format with this name, completely or not at all."""
+    with whole_file(path) as temporary:
+        text = json.dumps(headed(name, content), indent=2)
+        temporary.write_text(f"{text}\n", encoding="utf-8")
+
+
+def read_json(path: Path, name: str) -> dict[str, Any]:
+    """Read a file that `write_json` wrote; raises one of `DAMAGED` for any other file."""
+    return check_format(json.loads(path.read_text(encoding="utf-8")), name)

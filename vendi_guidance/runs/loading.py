@@ -1,0 +1,200 @@
+"""Loading of a model that `models` has found: its precision, its LoRA, and the network that
+predicts in the rounds of a distilled model.
+
+Half precision takes half the memory, and at most half the time on devices that support it natively.
+Processors without bfloat16 emulate it, up to many times slower than float32.
+"""
+
+import platform
+import re
+from collections import Counter
+from contextlib import suppress
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import accelerate
+import diffusers
+import torch
+import transformers
+from diffusers import DiffusionPipeline, ModelMixin
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel
+
+from vendi_guidance.adapter.denoiser import NETWORKS
+from vendi_guidance.adapter.undistilled import Undistilled
+from vendi_guidance.features.weights import all_weights, reason
+from vendi_guidance.runs.models import CONFIG, check_model, quiet, read_config, weights_of
+from vendi_guidance.runs.options import AUTO, RunOptions
+
+HALVES = {"F16": "float16", "BF16": "bfloat16"}
+"""The half precisions by their names in safetensors files."""
+
+
+def load_model(
+    pipeline: type[DiffusionPipeline],
+    folder: Path,
+    options: RunOptions,
+    device: str,
+    lora: Path | None = None,
+) -> Any:
+    """Load a model onto its device, without progress bars.
+
+    Args:
+        options: how to load it; `dtype` is the name of a torch dtype.
+        lora: file of a LoRA to load into it.
+
+    Raises:
+        ValueError: the model cannot be loaded: it requires custom code, is not in safetensors, or
+            its files are damaged or weights are missing; the message gives the reason.
+    """
+    check_model(folder)
+    diffusers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()
+    default_dtype = torch.get_default_dtype()
+    try:
+        with all_weights(PreTrainedModel, ModelMixin):
+            pipe: Any = pipeline.from_pretrained(
+                folder,
+                dtype=getattr(torch, options.dtype),
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                variant=options.variant,
+            )
+        if options.offload == "model":
+            pipe.enable_model_cpu_offload(device=device)
+        elif options.offload == "sequential":
+            pipe.enable_sequential_cpu_offload(device=device)
+        else:
+            pipe.to(device)
+    except Exception as error:  # broken files raise errors of every kind
+        # when a part cannot be built, diffusers leaves the model's dtype as torch's default
+        torch.set_default_dtype(default_dtype)
+        why, name = reason(error), str(folder)
+        if "safetensors" in why.replace(name, ""):
+            why += (
+                "; only safetensors are read, never pickle files. To convert a model that you "
+                "trust: pipe = diffusers.DiffusionPipeline.from_pretrained("
+                f"{name!r}, local_files_only=True); "
+                f"pipe.save_pretrained({name!r} + '-safetensors', safe_serialization=True)"
+            )
+        raise ValueError(f"the model in {folder} cannot be loaded: {why}") from error
+    if lora is not None:
+        with quiet():
+            _add_lora(pipe, lora)
+    for is_wanted, name in ((options.vae_tiling, "tiling"), (options.vae_slicing, "slicing")):
+        try:
+            if is_wanted:
+                getattr(pipe.vae, f"enable_{name}")()
+        except (AttributeError, NotImplementedError):
+            raise ValueError(
+                f"--vae-{name}: this model's decoder does not support {name}: leave it out"
+            ) from None
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def _add_lora(pipe: Any, file: Path) -> None:
+    """Load a LoRA into a pipeline and enable it; ValueError if it does not fit."""
+    kind = getattr(pipe, "stock", type(pipe)).__name__
+    if not hasattr(pipe, "load_lora_weights"):
+        raise ValueError(f"{kind} does not support LoRAs: leave --lora out")
+    why = "it has no weights for the parts of this pipeline"
+    name = re.sub(r"\W", "_", f"{file.parent.name}-{file.stem}")
+    try:
+        pipe.load_lora_weights(
+            file.parent,
+            weight_name=file.name,
+            adapter_name=name,
+            use_safetensors=True,
+            local_files_only=True,
+        )
+        if any(pipe.get_list_adapters().values()):
+            return
+    except Exception as error:  # files of other models raise errors of every kind
+        why = reason(error)
+    raise ValueError(f"the LoRA {file} does not fit this {kind}: {why}")
+
+
+def load_undistilled(folder: Path | None, options: RunOptions, device: str) -> Undistilled:
+    """Load the network for `VendiGuidance(undistilled=...)`. With `options.offload`, it stays on
+    the CPU, and its layers move to the device one after another when it is called.
+
+    Args:
+        folder: what `models.find_undistilled` returns.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    if folder is None:
+        return options.undistilled
+    has_variant = any(folder.glob(weights_of(options.variant)))
+    try:
+        with all_weights(ModelMixin):
+            network = getattr(diffusers, read_config(folder / CONFIG)["_class_name"])
+            network = network.from_pretrained(
+                folder,
+                dtype=getattr(torch, options.dtype),
+                use_safetensors=True,
+                local_files_only=True,
+                variant=options.variant if has_variant else None,
+            )
+    except Exception as error:  # broken files raise errors of every kind
+        name = options.undistilled
+        raise ValueError(f"--undistilled {name} cannot be loaded: {reason(error)}") from error
+    if options.offload is None:
+        return network.to(device)
+    return accelerate.cpu_offload(network, torch.device(device))
+
+
+def choose(
+    dtype: str, device: str, folder: Path, variant: str | None = None
+) -> tuple[str, str | None]:
+    """The precision for a model on a device, as the name of a torch dtype, and a remark or None.
+
+    Args:
+        dtype: one of `options.DTYPES`. On a CPU, "auto" is bfloat16 if the processor supports it
+            natively and float32 otherwise; on a GPU, the half precision of the model's files.
+        folder: folder of the model.
+        variant: variant of its files, such as "fp16".
+    """
+    kind = torch.device(device).type
+    if dtype != AUTO:
+        is_slow = dtype == "bfloat16" and kind == "cpu" and not computes_bfloat16()
+        slow = "this processor only emulates bfloat16, which is slow: --dtype auto uses float32"
+        return dtype, slow if is_slow else None
+    if kind == "cpu" and computes_bfloat16():
+        dtype, why = "bfloat16", "which this processor supports natively"
+    elif kind == "cpu":
+        dtype, why = "float32", "because this processor only emulates bfloat16"
+    else:
+        dtype, why = _half_of(folder, variant), "the half precision of this model"
+        if kind == "cuda" and dtype == "bfloat16" and not torch.cuda.is_bf16_supported(False):
+            dtype = "float32"
+            why = "because this GPU has no bfloat16, and float16 may overflow in this model"
+    return dtype, f"computing in {dtype}, {why}; --dtype changes it"
+
+
+def computes_bfloat16() -> bool:
+    """Whether the CPU supports bfloat16 natively. oneDNN also says so of AVX-512 processors that
+    emulate it, so PyTorch is asked on x86."""
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        return bool(torch.cpu._is_avx512_bf16_supported())
+    has_onednn = torch.backends.mkldnn.is_available()
+    return has_onednn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _half_of(folder: Path, variant: str | None) -> str:
+    """The half precision of a model: that of most weights in its denoiser's files, or the usual one
+    of published models: float16 for a U-Net and bfloat16 for a transformer."""
+    name = next((name for name in NETWORKS if (folder / name).is_dir()), NETWORKS[0])
+    found: Counter[str] = Counter()
+    for path in (folder / name).glob(weights_of(variant)):
+        # loading the model reports files that cannot be read
+        with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
+            for key in file.keys():  # noqa: SIM118, not a dictionary
+                part = file.get_slice(key)
+                found[part.get_dtype()] += prod(part.get_shape())
+    most = found.most_common(1)
+    return HALVES.get(most[0][0] if most else "", "float16" if name == "unet" else "bfloat16")
