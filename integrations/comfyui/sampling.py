@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Perturb, Step, where_finite
 from vendi_guidance.guidance.timing import is_distilled
-from vendi_guidance.patching import Patch
 
 from .memory import MemoryStore
 from .perturbed import has_tokens, perturbed

@@ -28,6 +28,7 @@ from scripts.comparison.models import IMAGES, MODELS, NAMED, OPEN, even_looks
 from scripts.comparison.pages import Result, Row, at_equal_details, save_curves, save_grid, table_of
 from scripts.comparison.scores import scores
 from vendi_guidance.commands.cli import Command
+from vendi_guidance.evaluation.report.spacing import evenly_spaced
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.signals import Stop
@@ -64,7 +65,7 @@ def main(
         demo, prompts = MODELS[model], dict[str, Path]()
         (output / model).mkdir(parents=True, exist_ok=True)
         for kind, file in {OPEN: demo.prompts, NAMED: demo.named}.items():
-            spread = open_prompts(str(asset(file))).spread(counts[kind])
+            spread = evenly_spaced([*open_prompts(str(asset(file)))], counts[kind])
             prompts[kind] = save_prompts(output / model / f"{kind}.jsonl", spread)
         entries = list(product(seeds, entries_of(model, methods)))
         options = RunOptions(

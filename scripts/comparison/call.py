@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from vendi_guidance.adapter.cfg import Evaluation
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
+from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.tokens import with_tokens
-from vendi_guidance.patching import Patch
 
 
 @dataclass(frozen=True)

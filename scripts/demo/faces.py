@@ -20,8 +20,8 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from vendi_guidance.checks import optional_import
 from vendi_guidance.features.probe import Look
+from vendi_guidance.storage.messages import optional_import
 
 SIZE = 128  # pixels
 CONCEPT = "portrait"

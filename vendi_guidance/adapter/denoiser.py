@@ -24,6 +24,7 @@ from vendi_guidance.adapter.arguments import (
 )
 from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, no_rounds
 from vendi_guidance.adapter.families import family_of
+from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.tokens import has_tokens, with_tokens, without_cache
 from vendi_guidance.adapter.undistilled import (
@@ -37,7 +38,6 @@ from vendi_guidance.adapter.undistilled import (
     one_at_a_time,
 )
 from vendi_guidance.guidance.step import Level, Perturb
-from vendi_guidance.patching import Patch
 
 NETWORKS = ("unet", "transformer", "transformer_2")
 """Pipeline components that denoise; some pipelines have two, for different noise levels."""

@@ -19,10 +19,10 @@ from torch import Tensor
 from vendi_guidance.adapter.callback import Callback, VendiGuidance
 from vendi_guidance.adapter.families import count_steps
 from vendi_guidance.adapter.undistilled import check_undistilled
-from vendi_guidance.checks import check_count
 from vendi_guidance.guidance.memory import check_lasting
 from vendi_guidance.guidance.setting import describe, show_settings
 from vendi_guidance.guidance.settings import SETTINGS, adjusted, with_prefix
+from vendi_guidance.kernels.checks import check_count
 
 OF_A_CALL = [
     Parameter(with_prefix(name), Parameter.KEYWORD_ONLY, default=..., annotation=kind)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.adapter.levels import Reader, owner_of
+from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.step import Level, Prediction, where_finite
-from vendi_guidance.patching import Patch
 
 CORRECTORS = ("SASolverScheduler", "UniPCMultistepScheduler")
 """Schedulers that correct each step from a stored copy of the sample before it."""

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
+from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.tokens import uncompiled, without_cache
-from vendi_guidance.patching import Patch
 
 ADAPTERS = "adapters"
 """Selects the pipeline's network without its LoRAs."""

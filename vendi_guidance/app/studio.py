@@ -18,7 +18,6 @@ from threading import Lock
 from diffusers import StableDiffusionXLPipeline
 
 from vendi_guidance.app.session import ARMS, Generation, Request, Session
-from vendi_guidance.checks import check_device
 from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate
@@ -28,7 +27,7 @@ from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import ProcessGroup
-from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.options import RunOptions, check_device
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import find, load, open_run
 from vendi_guidance.runs.signals import Stop

@@ -21,7 +21,6 @@ import transformers
 
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
-from vendi_guidance.checks import optional_import
 from vendi_guidance.commands.cli import Command, tell
 from vendi_guidance.commands.run_options import (
     PATH,
@@ -32,6 +31,7 @@ from vendi_guidance.commands.run_options import (
     undistilled_option,
 )
 from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.storage.messages import optional_import
 
 EXAMPLES = {
     "demo-faces-probe": "portrait\nportrait, bun\nportrait, red hair, sunglasses",

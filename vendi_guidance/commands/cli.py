@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from vendi_guidance.checks import nearest
+from vendi_guidance.storage.messages import nearest
 
 
 def tell(remark: str) -> None:

@@ -29,7 +29,6 @@ import click
 import transformers
 from rich.console import Console
 
-from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.run_options import DEVICE, PATH, output_option
 from vendi_guidance.commands.scoring_options import (
@@ -49,7 +48,9 @@ from vendi_guidance.evaluation.measures import describe_embedder, describe_kerne
 from vendi_guidance.evaluation.report.tables import score_table
 from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
 from vendi_guidance.features.base import load_features
+from vendi_guidance.runs.options import check_device
 from vendi_guidance.storage.files import UNFINISHED
+from vendi_guidance.storage.messages import counted
 
 LISTED = 10  # unreadable files that are listed by name
 

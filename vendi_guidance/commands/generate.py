@@ -50,7 +50,6 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import NONE, Command, Range, tell
 from vendi_guidance.commands.run_options import (
     COUNT,
@@ -67,10 +66,11 @@ from vendi_guidance.guidance.setting import Setting
 from vendi_guidance.guidance.settings import PRESETS, SETTINGS, Rounds, adjusted, with_prefix
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
-from vendi_guidance.runs.options import RunOptions, load_settings
+from vendi_guidance.runs.options import RunOptions, check_device, load_settings
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import open_run
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.storage.messages import counted
 
 
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -23,7 +23,6 @@ import click
 import transformers
 from tqdm import tqdm
 
-from vendi_guidance.checks import check_device, counted
 from vendi_guidance.commands.cli import Command, Range, tell
 from vendi_guidance.commands.run_options import (
     PATH,
@@ -42,10 +41,11 @@ from vendi_guidance.commands.scoring_options import (
     open_scoring,
 )
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs.options import RunOptions, save_settings
+from vendi_guidance.runs.options import RunOptions, check_device, save_settings
 from vendi_guidance.runs.setup import check_prompts_are_seen
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.runs.sweep import Sweep
+from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.prompt_files import open_prompts
 from vendi_guidance.tuning.dial import choose, in_words, sweep, verdict
 from vendi_guidance.tuning.page import save_page

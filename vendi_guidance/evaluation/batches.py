@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vendi_guidance.checks import counted
 from vendi_guidance.scores.groups import as_keys
 from vendi_guidance.storage.captions import TABLES, find_captions
 from vendi_guidance.storage.imagefolder import METADATA, read_metadata
 from vendi_guidance.storage.images import image_files, open_image, to_rgb
+from vendi_guidance.storage.messages import counted
 
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count
 from vendi_guidance.evaluation.batches import Batch, LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
@@ -17,6 +16,7 @@ from vendi_guidance.features.files import BadImage, FileFeatures, file_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
 from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel
+from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.bandwidth import median_distance
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import analyse
 from vendi_guidance.evaluation.attribute_diversity import attribute_scores
 from vendi_guidance.evaluation.batches import Images, as_batch
@@ -30,6 +29,7 @@ from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.intervals import CURVES_FROM
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 from vendi_guidance.scores.subsampling import ENOUGH, LEVEL, Subsamples, subsample
+from vendi_guidance.storage.messages import counted
 
 MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the same ones for all
 

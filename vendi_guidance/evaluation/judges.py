@@ -9,7 +9,6 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.attribute_diversity import Mix
 from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, ProbeJudge
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
@@ -17,6 +16,7 @@ from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptE
 from vendi_guidance.features.probe import ProbeLabeler
 from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.groups import as_keys
+from vendi_guidance.storage.messages import counted
 
 Judge: TypeAlias = Callable[[Sequence[Image], Sequence[str]], "Sequence[float] | Tensor"]
 Faithfulness: TypeAlias = str | Sequence[float] | Tensor | Judge

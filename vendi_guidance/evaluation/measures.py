@@ -5,9 +5,9 @@ from math import inf
 from pathlib import PurePath
 from typing import Any
 
-from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.inputs import NEIGHBOURS
 from vendi_guidance.scores.manifold import ManifoldScores
+from vendi_guidance.storage.messages import counted
 
 
 @dataclass(frozen=True)

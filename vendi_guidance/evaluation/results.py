@@ -6,7 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.analysis import Analysis
 from vendi_guidance.evaluation.attribute_diversity import AttributeScores
 from vendi_guidance.evaluation.batches import LazyImages
@@ -14,6 +13,7 @@ from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS, Measure
 from vendi_guidance.features.files import BadImage
 from vendi_guidance.scores.subsampling import ENOUGH
+from vendi_guidance.storage.messages import counted
 
 TIMES = "×\N{NO-BREAK SPACE}"
 

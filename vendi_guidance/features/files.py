@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from vendi_guidance.checks import counted
 from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.images import open_image, read_bytes
+from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 logger = logging.getLogger(__name__)

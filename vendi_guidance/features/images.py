@@ -12,12 +12,12 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import AutoImageProcessor, AutoModel, PreTrainedModel
 
-from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder, Parts, open_parts
 from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.probe import load_probe, probe_pixels
 from vendi_guidance.features.weights import all_weights, model_folder
+from vendi_guidance.storage.messages import optional_import
 
 
 def open_image_embedder(spec: str, *, device: str = "cpu", batch_size: int = 64) -> ImageEmbedder:

@@ -10,9 +10,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from vendi_guidance.checks import check_count, nearest
 from vendi_guidance.features.weights import reason
+from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.storage.images import to_rgb
+from vendi_guidance.storage.messages import nearest
 
 T = TypeVar("T")
 Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[..., Tensor]]

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from PIL import Image
 from torch import Tensor
 
-from vendi_guidance.checks import optional_import
 from vendi_guidance.features.weights import conversion, model_folder, reason
+from vendi_guidance.storage.messages import optional_import
 
 WEIGHTS = "open_clip_model.safetensors"
 CONFIG = "open_clip_config.json"

@@ -16,11 +16,11 @@ from transformers import (
     PreTrainedModel,
 )
 
-from vendi_guidance.checks import optional_import
 from vendi_guidance.features.base import PromptEmbedder
 from vendi_guidance.features.network import EmbeddingNetwork, Parts, open_parts
 from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
 from vendi_guidance.features.weights import all_weights, model_folder
+from vendi_guidance.storage.messages import optional_import
 
 WORD_FEATURES = 1024
 """Number of hash buckets of the `words` embedder."""

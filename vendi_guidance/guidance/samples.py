@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count, counted
 from vendi_guidance.kernels.base import SphereKernel
+from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.rounding import exact_ones
+from vendi_guidance.storage.messages import counted
 
 ROWS_AT_ONCE = 64
 """Samples enter in groups of this size, which bounds the memory needed."""

@@ -10,8 +10,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count, counted
 from vendi_guidance.guidance.samples import Samples
+from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 WINDOW = 300

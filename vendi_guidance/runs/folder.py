@@ -21,7 +21,6 @@ from filelock import FileLock, Timeout
 from PIL.Image import Image
 from torch import Tensor
 
-from vendi_guidance.checks import counted
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.plan import Manifest
 from vendi_guidance.storage.files import (
@@ -39,6 +38,7 @@ from vendi_guidance.storage.imagefolder import (
     remove_images,
     save_image,
 )
+from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 LOCK = ".lock"

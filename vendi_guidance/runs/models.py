@@ -21,8 +21,8 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO
-from vendi_guidance.checks import counted, optional_import
 from vendi_guidance.features.weights import model_folder, reason
+from vendi_guidance.storage.messages import counted, optional_import
 
 INDEX = "model_index.json"
 CONFIG = "config.json"

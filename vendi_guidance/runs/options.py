@@ -124,3 +124,14 @@ def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, 
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
     return {with_prefix(name) if prefix else name: value for name, value in settings.items()}
+
+
+def check_device(device: str) -> None:
+    """Raise ValueError unless tensors can be stored and computed on a device."""
+    try:
+        kind = torch.empty(0, device=device).device.type
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
+    if kind == "meta":
+        raise ValueError(f"device {device!r} stores no data: use cpu or cuda")

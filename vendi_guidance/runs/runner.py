@@ -27,9 +27,9 @@ from torch import Tensor
 from vendi_guidance.adapter.arguments import input_of
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.mixins import DiversityGuided, OnStep
+from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import reason
-from vendi_guidance.patching import Patch
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import Checkpoint, Progress, RunFolder, RunWindow
 from vendi_guidance.runs.models import BROKEN

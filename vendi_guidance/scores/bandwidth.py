@@ -6,8 +6,8 @@ about the next n. If it is too large, all items count as equal.
 
 import torch
 
-from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.rounding import rounding
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.streams import as_stream
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.functional import conditional_vendi, rke, vendi

@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import missing
 from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.precomputed import Precomputed
@@ -31,6 +30,7 @@ from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, mirror
 from vendi_guidance.scores.spectra import RandomFourier, Spectrum
+from vendi_guidance.storage.messages import missing
 
 try:
     from torchmetrics import Metric

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.streams import Rows, Stream, chunks, gather, width
 from vendi_guidance.scores.entropy import Entropy

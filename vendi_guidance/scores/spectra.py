@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.checks import check_count
 from vendi_guidance.kernels.base import Features, Kernel
+from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width

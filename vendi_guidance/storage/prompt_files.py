@@ -13,9 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.checks import counted
-from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.files import read_rows, sha256_of, whole_file
+from vendi_guidance.storage.messages import counted
 
 PROMPT_FILES = (".txt", ".jsonl", ".csv")
 NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
@@ -31,11 +30,6 @@ class Prompts:
 
     def __iter__(self) -> Iterator[str]:
         return self.starting_at(0)
-
-    def spread(self, count: int) -> list[str]:
-        """At most `count` of the prompts, evenly spaced."""
-        chosen = set(evenly_spaced(range(self.count), count))
-        return [prompt for number, prompt in enumerate(self) if number in chosen]
 
     def starting_at(self, number: int) -> Iterator[str]:
         """The prompts without the first `number`.

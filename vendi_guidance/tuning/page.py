@@ -6,7 +6,7 @@ from typing import Any
 
 from vendi_guidance.evaluation.measures import between
 from vendi_guidance.evaluation.report.html import Run, render
-from vendi_guidance.spacing import evenly_spaced
+from vendi_guidance.evaluation.report.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.tuning.dial import Point, choose, verdict
 

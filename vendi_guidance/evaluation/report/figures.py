@@ -20,7 +20,7 @@ from PIL import Image
 from vendi_guidance.evaluation.analysis import Group
 from vendi_guidance.evaluation.attribute_diversity import change
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.spacing import evenly_spaced
+from vendi_guidance.evaluation.report.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.images import fitted
 

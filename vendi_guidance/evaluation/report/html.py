@@ -11,12 +11,12 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from vendi_guidance.checks import counted
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg
+from vendi_guidance.evaluation.report.spacing import evenly_spaced
 from vendi_guidance.evaluation.report.tables import ATTRIBUTE_TITLES, attribute_rows
-from vendi_guidance.spacing import evenly_spaced
 from vendi_guidance.storage.images import fitted
+from vendi_guidance.storage.messages import counted
 
 if TYPE_CHECKING:
     from vendi_guidance.evaluation.results import Comparison, Report

@@ -2,7 +2,7 @@
 
 import itertools
 
-from vendi_guidance.spacing import evenly_spaced
+from vendi_guidance.evaluation.report.spacing import evenly_spaced
 
 
 def test_items_are_chosen_once_each_and_in_order():

@@ -1,29 +1,9 @@
-"""Argument checks and parts of error messages that several modules share."""
+"""Parts of messages that several modules share, and imports of optional packages."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
-from numbers import Integral
 from typing import Any
-
-import torch
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raise ValueError unless `value` is a whole number of at least `least`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-
-
-def check_device(device: str) -> None:
-    """Raise ValueError unless tensors can be stored and computed on a device."""
-    try:
-        kind = torch.empty(0, device=device).device.type
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
-    if kind == "meta":
-        raise ValueError(f"device {device!r} stores no data: use cpu or cuda")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
