@@ -32,8 +32,11 @@ from vendi_guidance.features.images import open_image_embedder as open_image_emb
 from vendi_guidance.features.prompts import open_prompt_embedder as open_prompt_embedder
 from vendi_guidance.guidance.settings import Published as Published, Rounds as Rounds
 from vendi_guidance.guidance.window import SlidingWindow as SlidingWindow
-from vendi_guidance.kernels.precomputed import Precomputed as Precomputed
-from vendi_guidance.kernels.standard import Cosine as Cosine, Gaussian as Gaussian
+from vendi_guidance.kernels.standard import (
+    Cosine as Cosine,
+    Gaussian as Gaussian,
+    Precomputed as Precomputed,
+)
 from vendi_guidance.pipelines.vendi_guided_flux import (
     VendiGuidedFluxPipeline as VendiGuidedFluxPipeline,
 )

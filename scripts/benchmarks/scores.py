@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, line_of, measure
+from vendi_guidance.kernels.base import upper_triangle
 from vendi_guidance.kernels.standard import Gaussian, Product
 from vendi_guidance.kernels.streams import CHUNK
-from vendi_guidance.kernels.tiles import upper_triangle
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import conditional_rke, conditional_vendi, rke, vendi
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO

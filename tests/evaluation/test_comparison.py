@@ -12,8 +12,7 @@ from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.measures import MEASURES, SECTIONS
 from vendi_guidance.evaluation.results import Difference
-from vendi_guidance.kernels.precomputed import Precomputed
-from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.kernels.standard import Gaussian, Precomputed
 
 
 def test_a_batch_does_not_differ_from_itself():

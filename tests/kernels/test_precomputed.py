@@ -8,8 +8,7 @@ import torch
 
 from tests.helpers.every_score import WITH_PROMPTS, every_score, normal, scores_of
 from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.precomputed import Precomputed
-from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
 from vendi_guidance.scores.functional import rke, vendi
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, RandomFourier
 

@@ -9,8 +9,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 from tests.helpers.duplicates import DTYPES, KINDS, WIDTHS, sample, spectrum
 from tests.helpers.every_score import every_score, normal, scores_of
-from vendi_guidance.kernels.precomputed import Precomputed
-from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
 from vendi_guidance.scores.entropy import renyi_entropy
 from vendi_guidance.scores.functional import (
     cluster_rke,

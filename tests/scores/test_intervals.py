@@ -9,8 +9,7 @@ import pytest
 import torch
 from scipy.stats import t as student
 
-from vendi_guidance.kernels.precomputed import Precomputed
-from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.functional import (
     cluster_vendi,

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torchmetrics import MetricCollection
 
-from vendi_guidance.kernels.precomputed import Precomputed
-from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
 from vendi_guidance.scores import functional, metrics as classes
 from vendi_guidance.scores.metrics import ConditionalRKEScore, ConditionalVendiScore, VendiScore
 from vendi_guidance.scores.spectra import Exact, Nystrom, RandomFourier

@@ -4,8 +4,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.helpers.every_score import normal
-from vendi_guidance.kernels.precomputed import Precomputed
-from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
 from vendi_guidance.kernels.streams import Stream
 from vendi_guidance.scores.functional import vendi
 from vendi_guidance.scores.modes import find_modes, group_scores

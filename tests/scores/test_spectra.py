@@ -8,8 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.helpers.every_score import NAMES, WITH_PROMPTS, every_score, normal, scores_of
 from tests.helpers.largest_tensor import LargestTensor
-from vendi_guidance.kernels.precomputed import Precomputed
-from vendi_guidance.kernels.standard import Cosine, Gaussian, Product
+from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed, Product
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import (
     conditional_rke,

@@ -5,15 +5,19 @@ distribution. Kernels compute K in blocks, so that only callers that need all of
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.tiles import Blocks, tile, upper_triangle
-
 Features: TypeAlias = Tensor | np.ndarray
+
+Blocks: TypeAlias = Callable[[slice, slice], Tensor]
+"""`blocks(rows, columns)` returns K[rows, columns], which the caller may overwrite."""
+
+SIDE = 1024  # of a tile of `rectangle`, small enough for the cache of a CPU
 
 
 def as_features(x: Features) -> Tensor:
@@ -120,3 +124,28 @@ def as_kernel(kernel: Any) -> Kernel:
     if not isinstance(kernel, Kernel):
         raise ValueError(f"need a kernel such as Cosine() or Precomputed(matrix), got {kernel}")
     return kernel
+
+
+def upper_triangle(x: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Square tiles that cover the upper triangle and diagonal of the (n, n) matrix of x: (n, d)."""
+    # A tile should fit into a CPU's cache, and on a GPU take longer than launching its kernels.
+    side = 512 if x.device.type == "cpu" else 4096
+    strips = [slice(start, min(start + side, len(x))) for start in range(0, len(x), side)]
+    for i, rows in enumerate(strips):
+        for columns in strips[i:]:
+            yield rows, columns
+
+
+def tile(blocks: Blocks, rows: slice, columns: slice) -> Tensor:
+    """K[rows, columns]; tiles on the diagonal are exactly symmetric with ones on their diagonal."""
+    values = blocks(rows, columns)
+    if rows == columns:
+        values = (values + values.T).div_(2).fill_diagonal_(1)  # removes rounding errors
+    return values
+
+
+def rectangle(x: Tensor, y: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Tiles that cover the (n, m) matrix of pairs of x: (n, d) and y: (m, d)."""
+    for row in range(0, len(x), SIDE):
+        for column in range(0, len(y), SIDE):
+            yield slice(row, row + SIDE), slice(column, column + SIDE)

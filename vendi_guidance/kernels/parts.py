@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.base import Kernel, tile, upper_triangle
 from vendi_guidance.kernels.standard import Product
-from vendi_guidance.kernels.tiles import tile, upper_triangle
 
 
 class Part(NamedTuple):
@@ -21,11 +20,10 @@ class Part(NamedTuple):
     stop: int | None = None
 
     def of(self, x: Tensor) -> Tensor:
-        """The columns of this part, (n, d) -> (n, width)."""
+        """(n, width) columns of this part."""
         return x[:, self.start : self.stop]
 
     def width(self, d: int) -> int:
-        """Number of columns of this part, out of d."""
         return (d if self.stop is None else self.stop) - self.start
 
     @property

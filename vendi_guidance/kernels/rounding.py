@@ -7,9 +7,6 @@ processor and the number of threads, so that `computed > exact` alone is not rep
 import torch
 from torch import Tensor
 
-MULTIPLE = 4
-"""The worst case for unit vectors of 2 entries, and at least twice the errors measured."""
-
 
 def rounding(dtype: torch.dtype, length: int) -> float:
     """Relative tolerance 4 eps sqrt(length) for a sum of `length` terms in this dtype.
@@ -18,7 +15,8 @@ def rounding(dtype: torch.dtype, length: int) -> float:
         >>> f"{rounding(torch.float32, 512):.1e}"
         '1.1e-05'
     """
-    return MULTIPLE * torch.finfo(dtype).eps * length**0.5
+    # 4: the worst case for unit vectors of 2 entries, and at least twice the errors measured
+    return 4 * torch.finfo(dtype).eps * length**0.5
 
 
 def coarser(one: torch.dtype, other: torch.dtype) -> torch.dtype:
@@ -27,13 +25,8 @@ def coarser(one: torch.dtype, other: torch.dtype) -> torch.dtype:
 
 
 def exact_ones(cosines: Tensor, width: int, stored: torch.dtype = torch.float64) -> Tensor:
-    """Sets cosines within rounding of 1 to 1, in place, so that copies have distance exactly 0.
-
-    Args:
-        cosines: inner products of unit-length rows.
-        width: number of entries of a row.
-        stored: dtype of the rows, if it is coarser than that of the products.
-    """
+    """Sets inner products of unit-length rows within rounding of 1 to 1, in place, so that copies
+    have distance exactly 0. `stored` is the dtype of the rows, if coarser than the products'."""
     # Rows are normalised in at least single precision, then their entries are rounded to `stored`.
     scaled = torch.promote_types(stored, torch.float32)
     tolerance = rounding(coarser(cosines.dtype, scaled), width)

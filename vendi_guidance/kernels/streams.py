@@ -10,15 +10,12 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import as_features
 
-CHUNK = 4096
-"""Rows that are processed at a time."""
+CHUNK = 4096  # rows that are processed at a time
+DIFFER = "x and t must describe the same items"
 
 
 class Stream:
-    """(n, d) features in chunks of rows that can be read once; n is unknown until the last chunk.
-
-    Args:
-        chunks: (b, d) tensors or arrays, of any b >= 1; the attribute `width` is d.
+    """(n, d) features in chunks of (b, d), any b >= 1, that can be read once; `width` is d.
 
     Raises:
         ValueError: there is no chunk; or, here or while reading, `as_features` rejects a chunk or
@@ -56,13 +53,9 @@ Rows: TypeAlias = "Tensor | Stream"
 
 
 def as_stream(x: Any) -> Stream | None:
-    """`x` as a stream, or None if it is not one.
-
-    Args:
-        x: a memory-mapped array, a slice of a safetensors file (`safe_open(...).get_slice(name)`),
-            or an iterable of (b, d) tensors or arrays, each optionally in a tuple or list of one,
-            such as a generator or a DataLoader. Tensors, arrays and lists of items are not streams.
-    """
+    """A memory-mapped array, a slice of a safetensors file (`safe_open(...).get_slice(name)`), or
+    an iterable of (b, d) tensors or arrays, each optionally in a tuple or list of one, such as a
+    generator or a DataLoader, as a stream. None for tensors, arrays and lists of items."""
     if isinstance(x, np.memmap) or hasattr(x, "get_shape"):
         n = x.get_shape()[0] if hasattr(x, "get_shape") else len(x)
         return Stream(x[start : start + CHUNK] for start in range(0, n, CHUNK))
@@ -91,16 +84,10 @@ def gather(rows: Rows) -> Tensor:
 
 
 def concat_columns(x: Rows, t: Rows) -> Rows:
-    """[x, t]: (n, d + m), for x: (n, d) and t: (n, m).
-
-    Raises:
-        ValueError: x and t differ in n or in device.
-    """
+    """[x, t]: (n, d + m), for x: (n, d) and t: (n, m); ValueError if they differ in n or device."""
     if isinstance(x, Tensor) and isinstance(t, Tensor):
         if len(x) != len(t):
-            raise ValueError(
-                f"x and t must describe the same items, got n = {len(x)} and n = {len(t)}"
-            )
+            raise ValueError(f"{DIFFER}, got n = {len(x)} and n = {len(t)}")
         return _concat(x, t)
     return Stream(_concat_chunks(chunks(x), chunks(t)))
 
@@ -117,7 +104,7 @@ def _concat_chunks(xs: Iterator[Tensor], ts: Iterator[Tensor]) -> Iterator[Tenso
         t = t[b:] if b < len(t) else next(ts, None)
     if x is not None or t is not None:
         longer = "t" if x is None else "x"
-        raise ValueError(f"x and t must describe the same items, but only {longer} has row {seen}")
+        raise ValueError(f"{DIFFER}, but only {longer} has row {seen}")
 
 
 def _concat(x: Tensor, t: Tensor) -> Tensor:

@@ -7,27 +7,16 @@ from vendi_guidance.kernels.rounding import rounding
 
 
 def greedy_subset(kernel: Tensor, groups: Tensor, count: int) -> list[int]:
-    """Greedy MAP inference of a determinantal point process: a subset with a large determinant.
-
-    Each step adds the item that increases the determinant most, at most one from each group (Chen
-    et al., NeurIPS 2018, algorithm 1). O(count^2 n) time.
+    """Greedy MAP inference of a determinantal point process (Chen et al., NeurIPS 2018, algorithm
+    1): each step adds the item that increases the determinant most, at most one of each group.
 
     Args:
         kernel: (n, n), positive semi-definite.
         groups: (n,) numbers of the items' groups.
-        count: number of items, from 1 to the number of groups.
+        count: number of items, from 1 to the number of groups; ValueError if out of range.
 
     Returns:
-        Row indices of the items in the order in which they were added.
-
-    Raises:
-        ValueError: count is out of range.
-
-    Example:
-        >>> from vendi_guidance.kernels.standard import Gaussian
-        >>> kernel = Gaussian(1.0).gram(torch.tensor([[0.0], [0.1], [3.0]]))
-        >>> greedy_subset(kernel, torch.arange(3), 2)
-        [0, 2]
+        Row indices in the order in which the items were added, in O(count^2 n) time.
     """
     limit = len(groups.unique())
     if not 1 <= count <= limit:

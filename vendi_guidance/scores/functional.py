@@ -26,8 +26,7 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, Kernel, as_kernel
 from vendi_guidance.kernels.parts import Part, mean_similarity
-from vendi_guidance.kernels.precomputed import Precomputed
-from vendi_guidance.kernels.standard import Product
+from vendi_guidance.kernels.standard import Precomputed, Product
 from vendi_guidance.kernels.streams import Rows, as_stream, concat_columns, gather, width
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.groups import Groups, rows_by_label

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.base import Features, as_features, rectangle, upper_triangle
 from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.rounding import rounding
-from vendi_guidance.kernels.tiles import rectangle, upper_triangle
 from vendi_guidance.storage.messages import counted
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel
 from vendi_guidance.kernels.parts import Part
-from vendi_guidance.kernels.precomputed import Precomputed
+from vendi_guidance.kernels.standard import Precomputed
 from vendi_guidance.kernels.streams import chunks, concat_columns
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features
+from vendi_guidance.kernels.base import Features, rectangle, upper_triangle
 from vendi_guidance.kernels.streams import chunks
-from vendi_guidance.kernels.tiles import rectangle, upper_triangle
 from vendi_guidance.scores.manifold import as_pair
 
 
