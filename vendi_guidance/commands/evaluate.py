@@ -20,7 +20,7 @@ demo's.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,25 +29,23 @@ import click
 import transformers
 from rich.console import Console
 
-from vendi_guidance.commands.cli import Command
+from vendi_guidance.commands.cli import Command, Range
 from vendi_guidance.commands.run_options import DEVICE, PATH, output_option
 from vendi_guidance.commands.scoring_options import (
-    attribute_options,
-    clip_option,
-    embedding_options,
+    feature_option,
     judge_option,
     open_scoring,
-    scoring_option,
+    scoring_options,
 )
-from vendi_guidance.evaluation.batches import Batch, Images, as_batch
+from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.comparison import Comparison, compare
-from vendi_guidance.evaluation.embedding import Embedding, ImageReader
+from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import Report, evaluate
-from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.tables import score_table
 from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
 from vendi_guidance.features.base import load_features
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.options import check_device
 from vendi_guidance.storage.files import UNFINISHED
 from vendi_guidance.storage.messages import counted
@@ -60,22 +58,37 @@ COMMON = (
 )
 
 
+def sigma_option(kind: str) -> Any:
+    """The option for a kernel's bandwidth."""
+    return feature_option(
+        f"--sigma-{kind}",
+        type=Range(0, min_open=True),
+        show_default="the embedder's usual value, else the median distance",
+        help=f"Bandwidth of the Gaussian kernel on {kind} features.",
+    )
+
+
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("folders", nargs=-1, required=True, type=PATH)
-@embedding_options
-@scoring_option(
+@scoring_options
+@sigma_option("image")
+@sigma_option("prompt")
+@feature_option(
+    "--truncation",
+    type=click.IntRange(1),
+    help="Number of eigenvalues for truncated scores, which are left out by default.",
+)
+@feature_option(
     "--reference",
     type=PATH,
     show_default="the demo's training images for its prompts, else none",
     help="Real images to compare with: a folder, or a .npy, .npz or .safetensors file of features.",
 )
-@clip_option
 @judge_option(
     "--faithfulness",
     metavar="COLUMN",
     help="Column of metadata.jsonl to report as faithfulness, such as a VQAScore.",
 )
-@attribute_options
 @output_option(
     "--output",
     type=PATH,
@@ -96,6 +109,9 @@ def main(
     folders: tuple[Path, ...],
     output: Path | None,
     overwrite: bool,
+    sigma_image: float | None,
+    sigma_prompt: float | None,
+    truncation: int | None,
     reference: Path | None,
     faithfulness: str | None,
     cache: Path | None,
@@ -118,41 +134,35 @@ def main(
     check_earlier(output, folders, overwrite)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
     embedding, judges, fallbacks = open_scoring(prompts, device, **scoring)
+    sigmas = {"kernel_image": sigma_image, "kernel_prompt": sigma_prompt}
+    kernels: Any = {name: sigma and Gaussian(sigma) for name, sigma in sigmas.items()}
+    embedding = replace(embedding, truncation=truncation, **kernels)
     own, embedder = scoring["probe"], scoring["image_embedder"]
     if judges.labels and reference is None and embedder in (None, f"probe:{own}"):
         reference = next(own.glob("training_features.safetensors"), None)
-    reports = evaluate_alike(
-        dict(zip(names_of(folders), batches, strict=True)),
-        embedding,
-        replace(judges, faithfulness=faithfulness),
-        load_features(reference) if reference and reference.is_file() else reference,
-        ImageReader(cache, workers, on_bad_image, progress=True),
-    )
-    for report in reports:
+    real: Any = load_features(reference) if reference and reference.is_file() else reference
+    judges = replace(judges, faithfulness=faithfulness)
+    reader = ImageReader(cache, workers, on_bad_image, progress=True)
+    reports: list[Report] = []
+    for name, batch in zip(names_of(folders), batches, strict=True):
+        if reports:  # with the kernels and reference features of the first
+            first = reports[0].inputs
+            embedding, real = embedding.with_kernels_of(first), first.reference
+        report = evaluate(
+            batch,
+            name=name,
+            embedding=embedding,
+            judges=judges,
+            references=real,
+            reader=reader,
+        )
         report.notes.extend(fallbacks)
+        reports.append(report)
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
     page = save_report(output, reports, comparison, folders)
 
     show(reports, comparison, printed=fallbacks)
     click.echo(f"wrote {page} and, beside it, report.json and figures")
-
-
-def evaluate_alike(
-    batches: Mapping[str, Batch],
-    embedding: Embedding,
-    judges: Judges,
-    references: Images | None,
-    reader: ImageReader,
-) -> list[Report]:
-    """Evaluate named batches, all with the kernels and reference features of the first."""
-    reports = []
-    for name, batch in batches.items():
-        given: dict[str, Any] = {"embedding": embedding, "references": references}
-        report = evaluate(batch, name=name, judges=judges, reader=reader, **given)
-        embedding = embedding.with_kernels_of(report.inputs)
-        references = report.inputs.reference
-        reports.append(report)
-    return reports
 
 
 def show(reports: Sequence[Report], comparison: Comparison | None, printed: Sequence[str]) -> None:
@@ -176,7 +186,7 @@ def show(reports: Sequence[Report], comparison: Comparison | None, printed: Sequ
 
 
 def default_output(folders: Sequence[Path]) -> Path:
-    """The default folder for the report, beside the first folder evaluated."""
+    """The folder for the report, beside the first folder evaluated."""
     absolute = [Path(os.path.abspath(folder)) for folder in folders]  # keeps the names of links
     name = f"{'-'.join(folder.name for folder in absolute)}-report"
     has_name = folders[0].name == absolute[0].name  # unlike "."

@@ -76,10 +76,10 @@ from vendi_guidance.storage.messages import counted
 def setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each setting of guidance."""
     for name, setting in reversed(SETTINGS.items()):
-        help_text, none = setting.help, setting.none
-        if none is not None and " " in none:  # a description, not a keyword
-            help_text, none = f"{help_text} Automatic is {none}.", "automatic"
         if setting.has_option:
+            help_text, none = setting.help, setting.none
+            if none is not None and " " in none:  # a description, not a keyword
+                help_text, none = f"{help_text} Automatic is {none}.", "automatic"
             command = guidance_option(
                 option_name(name),
                 f"diversity_{name}",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from vendi_guidance.commands.cli import Option, Range, tell
+from vendi_guidance.commands.cli import Option, tell
 from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attribute_diversity import read_mix
 from vendi_guidance.evaluation.attributes import (
@@ -25,7 +25,6 @@ from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import ProbeLabeler, open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.assets import asset
 
 FALLBACKS = {
@@ -43,49 +42,21 @@ FALLBACKS = {
 }
 """For each default embedder: what replaces it if it is not available, and a note on the effect."""
 
-scoring_option = partial(click.option, cls=Option, group="Features and scores")
+feature_option = partial(click.option, cls=Option, group="Features and scores")
 judge_option = partial(click.option, cls=Option, group="Judges")
 
-
-def sigma(kind: str) -> Any:
-    """The option for a kernel's bandwidth."""
-    return scoring_option(
-        f"--sigma-{kind}",
-        type=Range(0, min_open=True),
-        show_default="the embedder's usual value, else the median distance",
-        help=f"Bandwidth of the Gaussian kernel on {kind} features.",
-    )
-
-
-embedder_options = together(
-    scoring_option(
+scoring_options = together(
+    feature_option(
         "--image-embedder",
         show_default="probe for the demo's prompts, else dinov2",
         help="Features of images: dinov2, clip:MODEL, timm:NAME, pixels, ...",
     ),
-    scoring_option(
+    feature_option(
         "--prompt-embedder",
         show_default="sdxl for the demo's prompts, else clip",
         help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
     ),
-)
-
-embedding_options = together(
-    embedder_options,
-    sigma("image"),
-    sigma("prompt"),
-    scoring_option(
-        "--truncation",
-        type=click.IntRange(1),
-        help="Number of eigenvalues for truncated scores, which are left out by default.",
-    ),
-)
-
-clip_option = judge_option(
-    "--clip", help="Also compute CLIPScore, by clip or clip:MODEL/PRETRAINED."
-)
-
-attribute_options = together(
+    judge_option("--clip", help="Also compute CLIPScore, by clip or clip:MODEL/PRETRAINED."),
     judge_option(
         "--attributes",
         type=PATH,
@@ -117,8 +88,6 @@ def open_scoring(
     attributes: Path | None,
     attribute_judge: str | None,
     probe: Path | None,
-    truncation: int | None = None,
-    **sigmas: Any,
 ) -> tuple[Embedding, Judges, list[str]]:
     """Open the embedders and judges of images of these prompts, given the values of the options.
 
@@ -131,56 +100,31 @@ def open_scoring(
         ValueError: there is no such embedder or judge, or the file holds no attributes.
         FileNotFoundError: a file or the weights of an embedder or judge are missing.
     """
-    labeler, mix = open_labeler(probe, prompts), None
-    if probe and labeler:
-        mix, encoder = read_mix(probe), asset("demo-sdxl")
-        image_embedder = image_embedder or f"probe:{probe}"
-        prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
-    names = image_embedder, prompt_embedder if prompts else "words"
-    embedding, notes = open_embedding(*names, device, **sigmas)
-    clips = None if clip is None else open_clip(clip, device)
-    judges = open_attributes(attributes, attribute_judge, labeler, device, prompts)
-    return replace(embedding, truncation=truncation), replace(judges, clip=clips, mix=mix), notes
-
-
-def open_embedding(
-    image: str | None,
-    prompt: str | None,
-    device: str,
-    sigma_image: float | None = None,
-    sigma_prompt: float | None = None,
-) -> tuple[Embedding, list[str]]:
-    """Open embedders.
-
-    Args:
-        image, prompt: names of embedders. None opens the default, or its fallback if it is not
-            available.
-
-    Returns:
-        The embedding, and a note for each fallback.
-
-    Raises:
-        ValueError: there is no such embedder.
-        FileNotFoundError: the weights of a named embedder are missing.
-    """
     notes: list[str] = []
 
     def open_or_replace(open: Callable[..., Any], name: str | None, default: str) -> Any:
-        if name is not None:
-            return open(name, device=device)
         try:
-            return open(default, device=device)
+            return open(default if name is None else name, device=device)
         except (ImportError, OSError) as error:
+            if name is not None:
+                raise
             fallback, note = FALLBACKS[default]
             notes.append(note)
             tell(f"{note}\nTo use it: {error}")
             return open(fallback, device=device)
 
-    images = open_or_replace(open_image_embedder, image, "dinov2")
-    prompts = open_or_replace(open_prompt_embedder, prompt, "clip")
-    kernel_image = None if sigma_image is None else Gaussian(sigma_image)
-    kernel_prompt = None if sigma_prompt is None else Gaussian(sigma_prompt)
-    return Embedding(images, prompts, kernel_image, kernel_prompt), notes
+    labeler, mix = open_labeler(probe, prompts), None
+    if probe and labeler:
+        mix, encoder = read_mix(probe), asset("demo-sdxl")
+        image_embedder = image_embedder or f"probe:{probe}"
+        prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
+    embedding = Embedding(
+        open_or_replace(open_image_embedder, image_embedder, "dinov2"),
+        open_or_replace(open_prompt_embedder, prompt_embedder if prompts else "words", "clip"),
+    )
+    clips = None if clip is None else open_clip(clip, device)
+    judges = open_attributes(attributes, attribute_judge, labeler, device, prompts)
+    return embedding, replace(judges, clip=clips, mix=mix), notes
 
 
 def open_attributes(
@@ -188,20 +132,9 @@ def open_attributes(
     judge: str | None,
     labeler: ProbeLabeler | None,
     device: str,
-    prompts: Sequence[str] = (),
+    prompts: Sequence[str],
 ) -> Judges:
-    """The judges for `evaluate`.
-
-    Args:
-        file: JSON file of attributes; None counts the labeler's own attributes for these prompts.
-        judge: what classifies their values; None is the labeler, or CLIP without a labeler.
-        labeler: also labels the images.
-        prompts: of the images.
-
-    Raises:
-        ValueError: there is no such judge, or the file holds no attributes.
-        FileNotFoundError: the file or the judge's weights are missing.
-    """
+    """The labeler, and the judge of the attributes in a file, or else of the labeler's own."""
     own = attributes_of_probe(labeler.probe, prompts) if labeler and prompts else []
     if file is None:
         if judge is not None:

@@ -33,13 +33,7 @@ from vendi_guidance.commands.run_options import (
     sampling_option,
     undistilled_option,
 )
-from vendi_guidance.commands.scoring_options import (
-    attribute_options,
-    clip_option,
-    embedder_options,
-    judge_option,
-    open_scoring,
-)
+from vendi_guidance.commands.scoring_options import judge_option, open_scoring, scoring_options
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.options import RunOptions, check_device, save_settings
 from vendi_guidance.runs.setup import check_prompts_are_seen
@@ -71,9 +65,7 @@ COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", 
     help="Value of the dial to try beside 0. Repeat the option for several.",
 )
 @undistilled_option
-@embedder_options
-@clip_option
-@attribute_options
+@scoring_options
 @judge_option(
     "--keep",
     type=Range(0, 1, min_open=True),
