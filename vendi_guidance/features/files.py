@@ -75,13 +75,12 @@ def file_features(
         ValueError: no file can be used, or one cannot and on_bad_image is "fail"; it is named.
         OSError: the cache cannot be read or written.
     """
-    store = None if cache is None else _Cache(cache, embedder)
+    store = _Cache(cache, embedder)
     batch_size, transform = 64, None
     if isinstance(embedder, NetworkEmbedder):
         batch_size, transform = embedder.batch_size, embedder.transform
     # workers get the transform, because not every embedder can be pickled
-    cached = set() if store is None else {*store.features}
-    decode = partial(_decode, transform=transform, cached=cached)
+    decode = partial(_decode, transform=transform, cached={*store.features})
     files: Any = list(enumerate(paths))
     loader = DataLoader(files, batch_size, num_workers=workers, collate_fn=decode)
     found: dict[int, Tensor] = {}
@@ -95,8 +94,7 @@ def file_features(
                     raise ValueError(": ".join(bad[0]))
                 bar.update(len(batch))
         finally:
-            if store is not None:
-                store.flush()
+            store.flush()
     if not found:
         first = f": {': '.join(bad[0])}" if bad else ""
         raise ValueError(f"none of {counted(len(bad), 'file')} is an image that can be used{first}")
@@ -104,21 +102,20 @@ def file_features(
 
 
 class _Cache:
-    """The cache of one embedder, in a folder named by a hash of the embedder's settings.
+    """Features by the digest of their image file, in a folder for the embedder if one is given."""
 
-    Attributes:
-        features: maps the digest of an image file to its (d,) features; read once, on creation.
-    """
-
-    def __init__(self, folder: str | PathLike[str], embedder: ImageEmbedder) -> None:
+    def __init__(self, folder: str | PathLike[str] | None, embedder: ImageEmbedder) -> None:
+        self.features: dict[bytes, Tensor] = {}
+        self._new: list[tuple[bytes, Tensor]] = []
+        self.folder: Path | None = None
+        if folder is None:
+            return
         about = json.dumps({"name": embedder.name, "settings": embedder.settings}, sort_keys=True)
         key = hashlib.sha256(about.encode()).hexdigest()[:16]
         self.folder = Path(folder, f"{embedder.name}-{key}")
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole_file(self.folder / "embedder.json") as temporary:
             temporary.write_text(about + "\n", encoding="utf-8")
-        self._new: list[tuple[bytes, Tensor]] = []
-        self.features: dict[bytes, Tensor] = {}
         for path in sorted(self.folder.glob("*.safetensors")):
             try:
                 stored = load_tensors(path, ["sha256", "features"])[1]  # memory-mapped
@@ -129,26 +126,24 @@ class _Cache:
 
     def add(self, digest: bytes, features: Tensor) -> None:
         """Add the (d,) features of an image. A full chunk is written to disk."""
+        self.features[digest] = features
         self._new.append((digest, features))
         if len(self._new) == CHUNK:
             self.flush()
 
     def flush(self) -> None:
         """Write the added features to disk; raises OSError if that fails."""
-        if not self._new:
-            return
-        content = b"".join(digest for digest, _ in self._new)
-        digests = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 32)
-        features = torch.stack([features for _, features in self._new])
-        # The name is a hash of the content, so processes cannot overwrite each other's chunks.
-        path = self.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
-        save_tensors(path, {"features": features, "sha256": digests}, {})
+        if self.folder is not None and self._new:
+            content = b"".join(digest for digest, _ in self._new)
+            digests = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 32)
+            features = torch.stack([features for _, features in self._new])
+            # The name is a hash of the content, so processes cannot overwrite each other's chunks.
+            path = self.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
+            save_tensors(path, {"features": features, "sha256": digests}, {})
         self._new = []
 
 
 class _DecodedFile(NamedTuple):
-    """A file that a worker has read."""
-
     position: int
     digest: bytes
     image: Any  # a PIL image, or an array if transformed; None if its features are cached
@@ -157,7 +152,7 @@ class _DecodedFile(NamedTuple):
 def _decode(
     files: list[tuple[int, Path]], transform: Callable[..., Tensor] | None, cached: set[bytes]
 ) -> list[_DecodedFile | BadImage]:
-    """Read a batch of (position, path) pairs. Runs in the worker processes."""
+    """Read a batch of (position, path) pairs, in a worker process."""
     batch: list[_DecodedFile | BadImage] = []
     for position, path in files:
         try:
@@ -175,22 +170,17 @@ def _decode(
 
 
 def _features_of(
-    batch: list[_DecodedFile | BadImage], embedder: ImageEmbedder, store: _Cache | None
+    batch: list[_DecodedFile | BadImage], embedder: ImageEmbedder, store: _Cache
 ) -> dict[int, Tensor]:
     """The (d,) features of the usable files of a batch, by position, in order."""
     decoded = [file for file in batch if isinstance(file, _DecodedFile)]
     new = [file for file in decoded if file.image is not None]
-    found: dict[int, Tensor] = {}
     if new:
         images = [file.image for file in new]
         if isinstance(embedder, NetworkEmbedder):
             features = embedder.encode(torch.from_numpy(np.stack(images)))
         else:
             features = embedder.embed(images)
-        found = {file.position: row for file, row in zip(new, features, strict=True)}
-    if store is not None:
-        for file in new:
-            store.add(file.digest, found[file.position])
-        cached = (file for file in decoded if file.image is None)
-        found |= {file.position: store.features[file.digest] for file in cached}
-    return {file.position: found[file.position] for file in decoded}
+        for file, row in zip(new, features, strict=True):
+            store.add(file.digest, row)
+    return {file.position: store.features[file.digest] for file in decoded}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -64,15 +65,15 @@ def _process(image: Image.Image, processor: Any) -> Tensor:
     return processor(image, return_tensors="pt")["pixel_values"][0]
 
 
-class _PooledOutput(nn.Module):
-    """The pooled output of a transformers vision model. For DINOv2 it is the class token."""
+class _Features(nn.Module):
+    """The features that `read` finds in a model's output."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: nn.Module, read: Callable[[Any], Tensor]) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.read = model, read
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return self.model(pixel_values=pixels).pooler_output
+        return self.read(self.model(pixels))
 
 
 def load_dinov2(name: str | PathLike[str]) -> tuple[Any, Any]:
@@ -87,18 +88,8 @@ def _dinov2(name: str) -> Parts:
     name = name or "facebook/dinov2-large"
     model, processor = load_dinov2(name)
     settings = {"weights": name, "preprocessing": processor.to_dict()}
-    return settings, _PooledOutput(model), partial(_process, processor=processor)
-
-
-class _ClipImageEncoder(nn.Module):
-    """The image encoder of an OpenCLIP model, with features of unit length."""
-
-    def __init__(self, visual: nn.Module) -> None:
-        super().__init__()
-        self.visual = visual
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        return nn.functional.normalize(image_features(self.visual(pixels)).float(), dim=-1)
+    network = _Features(model, attrgetter("pooler_output"))
+    return settings, network, partial(_process, processor=processor)
 
 
 def image_features(output: Tensor | tuple[Tensor, ...]) -> Tensor:
@@ -106,10 +97,14 @@ def image_features(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
+def _unit_features(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return nn.functional.normalize(image_features(output).float(), dim=-1)
+
+
 def _clip(name: str) -> Parts:
     clip = load_open_clip(name)
     settings = {"weights": clip.name, "preprocessing": clip.preprocessing, "unit_length": True}
-    return settings, _ClipImageEncoder(clip.model.visual), clip.transform
+    return settings, _Features(clip.model.visual, _unit_features), clip.transform
 
 
 def _timm(name: str) -> Parts:
@@ -134,7 +129,6 @@ def _timm(name: str) -> Parts:
 
 
 def _resize(image: Image.Image, size: int) -> Tensor:
-    """Resize an image to `size` x `size` pixels in [0, 1]."""
     pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
     return torch.from_numpy(pixels).permute(2, 0, 1) / 255
 

@@ -41,19 +41,14 @@ def open_parts(
 
 
 class EmbeddingNetwork:
-    """Base of the embedders that run a network.
+    """Base of the embedders that run a network; on a GPU in half precision, which is faster.
 
     Args:
-        name, settings: see `Embedder`; the precision and a digest of the weights are added.
+        settings: see `Embedder`; the precision and a digest of the weights are added.
         network: computes the features. Image networks map (b, c, h, w) float32 to (b, d).
         transform: for images, converts an RGB image to the network's (c, h, w) input, and must be
             picklable (worker processes run it). For prompts, maps b prompts and the device to
             (b, m) features.
-        device: where the network runs; on a GPU in half precision, which is faster.
-        batch_size: number of items per batch.
-
-    Raises:
-        ValueError: batch_size < 1.
     """
 
     def __init__(
@@ -83,11 +78,7 @@ class EmbeddingNetwork:
 
     @contextmanager
     def precision(self) -> Iterator[None]:
-        """Context in which to run the network: no gradients, half precision on a GPU.
-
-        Raises:
-            ValueError: the network fails, for example because it does not match its config.
-        """
+        """Context for running the network; ValueError if it fails."""
         try:
             with torch.no_grad(), torch.autocast("cuda", torch.float16, enabled=self._half):
                 yield

@@ -1,6 +1,7 @@
 """Loads CLIP and SigLIP models with OpenCLIP, from folders or the Hugging Face hub."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,21 +20,16 @@ class OpenClip(NamedTuple):
 
     Attributes:
         name: the name it was requested by, with PRETRAINED filled in.
-        source: the name to pass to `open_clip.get_tokenizer`.
         model: has `visual` and `encode_text`.
+        open_tokenizer: opens the tokenizer of `encode_text`, which may need more files.
         transform, preprocessing: the preprocessing of an image, and its settings as JSON values.
     """
 
     name: str
-    source: str
     model: Any
+    open_tokenizer: Callable[[], Any]
     transform: Callable[[Image.Image], Tensor]
     preprocessing: dict[str, Any]
-
-
-def import_open_clip() -> Any:
-    """Import open_clip; an ImportError names the extra that installs it."""
-    return optional_import("open_clip", "open_clip_torch", "CLIP")
 
 
 def load_open_clip(name: str) -> OpenClip:
@@ -47,7 +43,7 @@ def load_open_clip(name: str) -> OpenClip:
     Raises:
         ValueError: OpenCLIP does not list the model, cannot load it, or has it only as a pickle.
     """
-    open_clip = import_open_clip()
+    open_clip = optional_import("open_clip", "open_clip_torch", "CLIP")
     name, tag = (name or "ViT-B-32/openai").removeprefix("local-dir:"), None
     if Path(name).is_dir():
         model_folder(name, CONFIG)
@@ -65,7 +61,8 @@ def load_open_clip(name: str) -> OpenClip:
         model, _, transform = load(source, tag, require_pretrained=True)
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"OpenCLIP cannot load {name}: {reason(error)}") from error
-    return OpenClip(name, source, model, transform, open_clip.get_model_preprocess_cfg(model))
+    tokenizer = partial(open_clip.get_tokenizer, source)
+    return OpenClip(name, model, tokenizer, transform, open_clip.get_model_preprocess_cfg(model))
 
 
 def _pretrained(open_clip: Any, model: str, tag: str = "") -> tuple[str, Path]:

@@ -18,7 +18,7 @@ from transformers import (
 
 from vendi_guidance.features.base import PromptEmbedder
 from vendi_guidance.features.network import EmbeddingNetwork, Parts, open_parts
-from vendi_guidance.features.open_clip import import_open_clip, load_open_clip
+from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.weights import all_weights, model_folder
 from vendi_guidance.storage.messages import optional_import
 
@@ -63,8 +63,6 @@ def open_prompt_embedder(
 
 
 class _PromptNetworkEmbedder(EmbeddingNetwork):
-    """A prompt embedder that runs a network."""
-
     def embed(self, prompts: Sequence[str]) -> Tensor:
         """(n, m) float32 features of n prompts, of unit length, on the CPU."""
         return embed_distinct(prompts, self._embed)
@@ -85,7 +83,7 @@ def embed_distinct(prompts: Sequence[str], embed: Callable[[list[str]], Tensor])
 
 def _clip(name: str) -> Parts:
     clip = load_open_clip(name)
-    tokenizer, model = import_open_clip().get_tokenizer(clip.source), clip.model
+    tokenizer, model = clip.open_tokenizer(), clip.model
     del model.visual  # needed neither on the device nor in the digest
 
     def encode(prompts: list[str], device: str) -> Tensor:

@@ -21,15 +21,11 @@ _PATCHED = RLock()  # held while `all_weights` patches classes, which all thread
 
 
 def model_folder(name: str, weights: str = "*.safetensors") -> Path:
-    """The folder with a model's files, downloaded to the Hugging Face hub's cache if necessary.
-
-    Args:
-        name: a folder, or a repository on the hub, such as "facebook/dinov2-base".
-        weights: pattern of a file that the folder must contain.
+    """The folder of a model: `name`, or a repository on the hub, downloaded if necessary.
 
     Raises:
-        FileNotFoundError: there is no such folder or repository, or it lacks the file; the message
-            says how to fetch or convert it.
+        FileNotFoundError: there is no such folder or repository, or it has no file that matches
+            `weights`; the message says how to fetch or convert it.
     """
     folder, command = Path(name), ""
     if folder.is_file():
