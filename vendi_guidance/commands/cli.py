@@ -30,17 +30,12 @@ class Range(click.FloatRange):
 
 
 class Option(click.Option):
-    """An option that `--help` lists under the title of its group.
-
-    Args:
-        group: the title.
-        none: a keyword that sets the option to None; its value is `NONE`.
-    """
+    """An option in the group of this title; `none` is a keyword whose value is `NONE`."""
 
     def __init__(self, *args: Any, group: str, none: str | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.group, self.none = group, none
-        if none is not None and self.metavar is None:
+        if none is not None:
             choices = getattr(self.type, "choices", ["NUMBER"])
             self.metavar = f"[{'|'.join([*choices, none])}]"
 

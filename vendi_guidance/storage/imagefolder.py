@@ -23,11 +23,7 @@ def image_name(number: int) -> str:
 
 
 def save_image(path: Path, image: Image.Image, about: dict[str, Any] | None = None) -> None:
-    """Write a PNG file, completely or not at all.
-
-    Args:
-        about: JSON values by name, each to be written as a text chunk (iTXt).
-    """
+    """Write a PNG file, completely or not at all, with a text chunk (iTXt) for each JSON value."""
     texts = PngInfo()
     for name, value in (about or {}).items():
         text = value if isinstance(value, str) else json.dumps(value)

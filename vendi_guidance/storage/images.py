@@ -63,12 +63,7 @@ def fitted(image: Image.Image, side: int) -> Image.Image:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read an image file without decoding it.
-
-    Raises:
-        ValueError: the file is too large, or not a regular file.
-        OSError: there is no such file, or it cannot be read.
-    """
+    """Read a file without decoding it; ValueError if it is too large or not a regular file."""
     if path.exists() and not path.is_file():
         raise ValueError("it is not a regular file")
     size = path.stat().st_size

@@ -32,11 +32,7 @@ class Prompts:
         return self.starting_at(0)
 
     def starting_at(self, number: int) -> Iterator[str]:
-        """The prompts without the first `number`.
-
-        Raises:
-            ValueError: the file has changed and has fewer prompts.
-        """
+        """The prompts without the first `number`; ValueError if the file has fewer by now."""
         prompts = _read(Path(self.source)) if is_prompt_file(self.source) else [self.source]
         for prompt in islice(prompts, number, self.count):
             yield prompt

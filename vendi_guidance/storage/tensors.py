@@ -13,11 +13,7 @@ from vendi_guidance.storage.files import whole_file
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor | None], header: dict[str, Any]) -> None:
-    """Write tensors, without those that are None, and a header of JSON values.
-
-    Raises:
-        OSError: the file cannot be written; the message is the operating system's.
-    """
+    """Write what `pack` returns; an OSError has the operating system's message."""
     content = pack(tensors, header)
     with whole_file(path) as temporary:  # safetensors' save_file hides the system's error
         temporary.write_bytes(content)
@@ -38,13 +34,8 @@ def unpack(content: bytes) -> tuple[Any, dict[str, Tensor]]:
 
 
 def load_tensors(path: Path, names: Iterable[str] | None = None) -> tuple[Any, dict[str, Tensor]]:
-    """Read the header and the tensors of a safetensors file.
-
-    Args:
-        names: names of the tensors to read; None reads all.
-
-    Returns:
-        The header ({} if the file has none), and the tensors by name, on the CPU.
+    """The header of a safetensors file, {} if it has none, and its tensors of these names or all,
+    on the CPU.
 
     Raises:
         ValueError: the file is damaged, not a safetensors file, or lacks one of `names`.
