@@ -17,15 +17,12 @@ def run(*words):
     return invoke(app.main, *words)
 
 
-def test_what_it_needs_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gradio", None)
-    assert_refused(run(), "vendi-guidance app needs gradio", 'pip install "vendi-guidance[app]"')
-
-
-def test_models_and_devices_that_cannot_be_used_are_refused(tmp_path, tiny_sdxl_folder):
+def test_what_is_missing_or_cannot_be_used_is_named(tmp_path, tiny_sdxl_folder, monkeypatch):
     assert_refused(run("--model", tmp_path), f"there is no model in {tmp_path}")
     assert_refused(run("--model", tiny_sdxl_folder, "--device", "abacus"), "'abacus' cannot be")
     assert_refused(run("--model", tiny_sdxl_folder, "--image-embedder", "eyes"), "'eyes'")
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    assert_refused(run(), "vendi-guidance app needs gradio", 'pip install "vendi-guidance[app]"')
 
 
 def test_it_serves_this_machine_and_leaves_nothing_behind(tiny_sdxl_folder, tmp_path):

@@ -50,45 +50,40 @@ def content(folder: Path) -> dict:
     return json.loads((folder / "report.json").read_text())
 
 
-def test_two_runs_are_compared(evaluated, emoji, tmp_path, monkeypatch):
+def test_two_runs_are_compared_by_the_papers_scores_with_intervals(
+    evaluated, tmp_path, monkeypatch
+):
     monkeypatch.undo()  # figures are rendered
-    other = save_run(tmp_path / "other", ["cat", "Dog, asleep"], seed=1, seconds=0.5)
-    said = said_by(evaluated(emoji, other, "--sigma-image", 3, "--truncation", 5))
+    asked = [f"cat, {number}" for number in range(8)]
+    runs = [save_run(tmp_path / f"run-{seed}", asked, seed=seed, seconds=0.5) for seed in (0, 1)]
+    (tmp_path / "clip").mkdir()
+    save_open_clip(tmp_path / "clip")
+    given = ("--clip", f"clip:{tmp_path / 'clip'}", "--sigma-image", 3, "--truncation", 5)
+    said = said_by(evaluated(*runs, *given))
     for title in ("change", "prompt fidelity", "Conditional-Vendi", "looks per prompt"):
         assert title in said
     assert "Gaussian σ = 3" in said
-    assert "Too few images to tell “other” from “emoji”" in said
-    for run, name in zip(content(tmp_path / "report")["runs"], ("emoji", "other"), strict=True):
-        assert run["name"] == name
+    both = content(tmp_path / "report")
+    for number, run in enumerate(both["runs"]):
+        assert run["name"] == f"run-{number}"
         assert run["settings"]["images"] == COUNT
         assert run["settings"]["references"] == 8
         assert run["settings"]["kernel_image"] == {"name": "Gaussian", "sigma": 3.0}
-        assert run["scores"]["seconds_per_image"]["value"] == 0.5
-        assert {group["label"] for group in run["groups"]} == {"cat", "Dog, asleep"}
+        assert {group["label"] for group in run["groups"]} == {*asked}
+        scores = run["scores"]
+        assert scores["seconds_per_image"]["value"] == 0.5
+        assert 0 <= scores["clip_score"]["value"] <= 100  # 0 if no image is like its prompt
+        assert scores["clip_score"]["basis"] == f"clip clip; n = {COUNT}"
+        for name in ("kernel_distance", "conditional_vendi", "vendi", "in_batch_similarity"):
+            assert scores[name]["low"] <= scores[name]["value"] <= scores[name]["high"]
+            assert f"n = {COUNT}" in scores[name]["basis"]
+            found = both["comparison"]["differences"][name]
+            assert found["low"] < found["change"] < found["high"]
     with Image.open(tmp_path / "report" / "comparison.png") as image:
         assert image.width > 1000
 
 
-def test_the_papers_scores_of_two_runs_come_with_intervals_from_one_command(evaluated, tmp_path):
-    asked = [f"cat, {number}" for number in range(8)]
-    runs = [save_run(tmp_path / f"run-{seed}", asked, seed=seed) for seed in (0, 1)]
-    (tmp_path / "clip").mkdir()
-    save_open_clip(tmp_path / "clip")
-    said_by(evaluated(*runs, "--clip", f"clip:{tmp_path / 'clip'}"))
-    both = content(tmp_path / "report")
-    for name in ("kernel_distance", "conditional_vendi", "vendi", "in_batch_similarity"):
-        for run in both["runs"]:
-            score = run["scores"][name]
-            assert score["low"] <= score["value"] <= score["high"]
-            assert f"n = {COUNT}" in score["basis"]
-        found = both["comparison"]["differences"][name]
-        assert found["low"] < found["change"] < found["high"]
-    for run in both["runs"]:  # random weights may find no image like its prompt
-        assert 0 <= run["scores"]["clip_score"]["value"] <= 100
-        assert run["scores"]["clip_score"]["basis"] == f"clip clip; n = {COUNT}"
-
-
-def test_images_of_other_things_are_evaluated_with_any_embedders(
+def test_images_of_other_things_are_evaluated_with_any_embedders_and_references(
     evaluated, emoji, tiny_sdxl_folder, tmp_path
 ):
     castles = save_run(tmp_path / "castles", ["castle", "moat"])
@@ -102,15 +97,12 @@ def test_images_of_other_things_are_evaluated_with_any_embedders(
     assert run["settings"]["kernel_image"]["chosen"] == "median distance"
     assert run["scores"]["frechet_distance"]["value"] == pytest.approx(0, abs=1e-6)
     assert "fidelity" not in run["scores"]
-
-
-def test_reference_features_may_come_from_a_file(evaluated, tmp_path):
-    castles = save_run(tmp_path / "castles", [None])
     np.save(tmp_path / "features.npy", np.random.default_rng(0).normal(size=(8, 48)))
-    said_by(evaluated(castles, *PIXELS, "--reference", tmp_path / "features.npy"))
+    said_by(evaluated(castles, *PIXELS, *texts, "--reference", tmp_path / "features.npy"))
     [run] = content(tmp_path / "report")["runs"]
     assert run["settings"]["references"] == 8 and "recall" in run["scores"]
-    assert_refused(evaluated(castles, *PIXELS, "--reference", castles / "0.png"), "0.png", ".npy")
+    wrong = ("--reference", castles / "0.png")
+    assert_refused(evaluated(castles, *PIXELS, *texts, *wrong), "0.png", ".npy")
 
 
 @pytest.mark.parametrize("has_metadata", [True, False])
@@ -216,7 +208,8 @@ def test_without_output_the_report_is_beside_the_images(evaluated, emoji, tmp_pa
 def test_only_a_report_of_the_same_folders_is_replaced_unless_asked(evaluated, emoji, tmp_path):
     other = save_run(tmp_path / "other", ["cat", "Dog, asleep"], seed=1)
     report = tmp_path / "report"
-    assert evaluated(emoji, other).exit_code == 0
+    said = said_by(evaluated(emoji, other))
+    assert "Too few images to tell “other” from “emoji”" in said
     assert evaluated(emoji, other, "--sigma-image", 2).exit_code == 0
     before = contents(report)
     (report / "notes.txt").write_text("mine")
@@ -269,9 +262,7 @@ def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
     assert_refused(evaluated(emoji, bare, "--on-bad-image", "fail"), "has no prompts")
     for option, value, *more in (
         ("--sigma-image", 0, "--sigma-image"),
-        ("--sigma-prompt", -1, "--sigma-prompt"),
         ("--sigma-image", "nan", "sigma"),
-        ("--truncation", 0, "--truncation"),
         ("--image-embedder", "eyes", "dinov2"),
         ("--device", "abacus", "cannot be used here"),
         ("--reference", empty),

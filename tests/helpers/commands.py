@@ -44,6 +44,6 @@ def assert_refused(result: Result, *words: str) -> None:
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output
     sentence = result.output[result.output.index("Error: ") :].strip()
-    assert "\n" not in sentence
+    assert "\n" not in sentence and len("Error: ") < len(sentence) < 2000
     for word in words:
         assert word in sentence
