@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from vendi_guidance.storage.captions import find_captions
+from vendi_guidance.storage.imagefolder import find_captions
 from vendi_guidance.storage.images import image_files
 
 NAMES = ("0.png", "1.png", "more/2.JPG")

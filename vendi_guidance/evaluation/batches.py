@@ -14,8 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.scores.groups import as_keys
-from vendi_guidance.storage.captions import TABLES, find_captions
-from vendi_guidance.storage.imagefolder import METADATA, read_metadata
+from vendi_guidance.storage.imagefolder import METADATA, TABLES, find_captions, read_metadata
 from vendi_guidance.storage.images import image_files, open_image, to_rgb
 from vendi_guidance.storage.messages import counted
 
@@ -120,8 +119,8 @@ def as_batch(
 
     Args:
         images: a `Batch`; the path of a Hugging Face imagefolder with `metadata.jsonl`, from which
-            prompts and seconds are read too, or of any folder of images, with prompts in files as
-            in `storage.captions`; a `datasets.Dataset` with a column of images and optionally one
+            prompts and seconds are read too, or of any folder of images, with prompts found as
+            by `find_captions`; a `datasets.Dataset` with a column of images and optionally one
             of prompts; an array (n, h, w) or (n, h, w, 1 to 4) or a tensor (n, 1 to 4, h, w), of
             bytes or of floats in [0, 1]; or a sequence of PIL images, paths, arrays (h, w, c) or
             tensors (c, h, w).

@@ -10,8 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-UNFINISHED = (".writing-", ".part")
-"""Prefix and suffix of the names of temporary files."""
+UNFINISHED = (".writing-", ".part")  # prefix and suffix of the names of temporary files
 
 
 @contextmanager
@@ -98,10 +97,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_rows(path: Path, *, torn_end: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON Lines file, each with file and line for messages; skips blank lines.
-
-    Args:
-        torn_end: ignore an incomplete last line, as a crash leaves it.
+    """The objects of a JSON Lines file, each with file and line for messages; skips blank lines
+    and, if `torn_end`, an incomplete last line, as a crash leaves it.
 
     Raises:
         ValueError: a line is not a JSON object or not UTF-8; the message names file and line.

@@ -8,13 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
-"""Accepted formats. For some others, Pillow starts external programs."""
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # Pillow runs programs for some others
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
-"""Suffixes of files in these formats, in lower case."""
-
-MOST_BYTES = 2**30
-"""Larger files are refused without reading them."""
+MOST_BYTES = 2**30  # larger files are refused without reading them
 
 
 def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
@@ -22,8 +18,8 @@ def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
     `to_rgb`.
 
     Raises:
-        ValueError: the file is empty, broken, too large (the limit is Pillow's
-            `Image.MAX_IMAGE_PIXELS`), or not an image; the message gives the reason, not the file.
+        ValueError: the file is empty, broken, not an image, or larger than Pillow's
+            `Image.MAX_IMAGE_PIXELS`; the message gives the reason, not the file.
         OSError: there is no such file, or it cannot be read.
     """
     content = source if isinstance(source, bytes) else read_bytes(Path(source))
@@ -73,11 +69,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """An image of any mode in 8-bit RGB: transparency on white, 16-bit grey scaled to 8 bits.
-
-    Raises:
-        ValueError: the range of grey levels is unknown: they are floats, or exceed 16 bits.
-    """
+    """An image of any mode in 8-bit RGB: transparency on white, 16-bit grey scaled to 8 bits;
+    ValueError if the range of grey levels is unknown."""
     if image.mode == "F":
         raise ValueError("its grey levels are floats of unknown range: save it with 8 or 16 bits")
     if image.mode.startswith("I"):

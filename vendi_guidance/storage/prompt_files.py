@@ -1,7 +1,7 @@
 """Prompts from a file of any length, or one prompt from the command line.
 
-The whole file is checked before the first prompt is used, so that an error in line 900,000 is
-reported at once. It is then read again line by line, so that only one line is in memory.
+The whole file is checked first, so that an error in line 900,000 is reported at once. Then it is
+read again line by line.
 """
 
 import csv
@@ -16,7 +16,6 @@ from typing import Any
 from vendi_guidance.storage.files import read_rows, sha256_of, whole_file
 from vendi_guidance.storage.messages import counted
 
-PROMPT_FILES = (".txt", ".jsonl", ".csv")
 NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
 
 
@@ -38,9 +37,8 @@ class Prompts:
             yield prompt
             number += 1
         if number < self.count:
-            raise ValueError(
-                f"{self.source} had {counted(self.count, 'prompt')} and has only {number} now"
-            )
+            before = counted(self.count, "prompt")
+            raise ValueError(f"{self.source} had {before} and has only {number} now")
 
 
 def open_prompts(source: str) -> Prompts:
@@ -81,7 +79,7 @@ def save_prompts(path: Path, prompts: Iterable[str]) -> Path:
 
 def is_prompt_file(source: str) -> bool:
     """Whether `source` names a file of prompts rather than being a prompt."""
-    return Path(source).suffix.lower() in PROMPT_FILES
+    return Path(source).suffix.lower() in (".txt", ".jsonl", ".csv")
 
 
 def _read(path: Path) -> Iterator[str]:
