@@ -70,7 +70,6 @@ from vendi_guidance.scores.intervals import (
     convergence as convergence,
     score_interval as score_interval,
 )
-from vendi_guidance.scores.manifold import manifold_scores as manifold_scores
 from vendi_guidance.scores.metrics import (
     ConditionalRKEScore as ConditionalRKEScore,
     ConditionalVendiScore as ConditionalVendiScore,
@@ -86,6 +85,7 @@ from vendi_guidance.scores.modes import (
 from vendi_guidance.scores.references import (
     frechet_distance as frechet_distance,
     kernel_distance as kernel_distance,
+    manifold_scores as manifold_scores,
 )
 from vendi_guidance.scores.spectra import (
     Exact as Exact,

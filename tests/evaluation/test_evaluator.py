@@ -23,7 +23,7 @@ from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
 from vendi_guidance.scores.alignment import in_batch_similarity
-from vendi_guidance.scores.manifold import manifold_scores
+from vendi_guidance.scores.references import manifold_scores
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom
 
 KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt

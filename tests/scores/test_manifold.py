@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from tests.helpers.every_score import normal
-from vendi_guidance.scores.manifold import ManifoldScores, manifold_scores
+from vendi_guidance.scores.references import ManifoldScores, manifold_scores
 
 small = settings(deadline=None, max_examples=40)
 

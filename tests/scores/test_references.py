@@ -13,8 +13,7 @@ from torchmetrics.image.kid import KernelInceptionDistance
 
 from tests.helpers.every_score import normal
 from tests.helpers.largest_tensor import LargestTensor
-from vendi_guidance.scores.manifold import manifold_scores
-from vendi_guidance.scores.references import frechet_distance, kernel_distance
+from vendi_guidance.scores.references import frechet_distance, kernel_distance, manifold_scores
 
 small = settings(deadline=None, max_examples=40)
 distances = pytest.mark.parametrize("distance", [kernel_distance, frechet_distance])

@@ -154,26 +154,19 @@ def as_batch(
     if isinstance(prompts, str):
         raise ValueError(f"prompts must be one for each image, got {prompts!r}: give it in a list")
     prompts = batch.prompts if prompts is None else list(prompts)
-    if prompts is not None and len(prompts) != n:
-        raise ValueError(
-            f"got {counted(n, 'image')} and {counted(len(prompts), 'prompt')}: give one prompt for "
-            "each image, such as [prompt for prompt in prompts for _ in range(images_per_prompt)]"
-        )
+    groups = batch.groups if groups is None else as_keys(groups)
+    seconds = batch.seconds if seconds is None else [float(time) for time in seconds]
+    for name, column in (("prompt", prompts), ("group label", groups), ("time", seconds)):
+        if column is not None and len(column) != n:
+            both = f"{counted(n, 'image')} and {counted(len(column), name)}"
+            raise ValueError(f"got {both}: give one {name} for each image")
     for prompt in prompts or []:
         if not isinstance(prompt, str):
             raise ValueError(f"prompts must be text, got {prompt!r}")
-    if groups is not None:
-        groups = as_keys(groups)
-        batch = replace(batch, groups=groups)
-    for name, column in (("group label", groups), ("time", seconds)):
-        if column is not None and len(column) != n:
-            both = f"{counted(n, 'image')} and {counted(len(column), name)}"
-            raise ValueError(f"got {both}: give one for each image")
-    times = batch.seconds if seconds is None else [float(time) for time in seconds]
-    for time in times or []:
+    for time in seconds or []:
         if not isfinite(time):
             raise ValueError(f"an image's time must be a finite number, got {time}")
-    return replace(batch, prompts=prompts, seconds=times)
+    return replace(batch, prompts=prompts, groups=groups, seconds=seconds)
 
 
 def _from_sequence(images: Any) -> LazyImages:

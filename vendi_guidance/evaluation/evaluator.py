@@ -91,13 +91,18 @@ def evaluate(
     values = inputs.scores(spectrum)
     [of_parts] = subsample_scores([inputs], subsamples, reader.progress)
     scores = {}
-    for score in filter(values.__contains__, MEASURES):
-        ends = _interval(score, values[score], of_parts, subsamples, inputs.lower_bound(score))
-        low, high = ends or (None, None)
-        scores[score] = ScoreResult(values[score], low, high, basis(score, settings))
+    for key, measure in MEASURES.items():
+        if key in values:
+            low, high = None, None
+            part = [found[key] for found in of_parts if key in found]
+            if subsamples is not None and len(part) == len(of_parts):
+                is_ratio = measure.is_ratio and min(values[key], *part) > 0
+                if ends := subsamples.interval(values[key], part, is_ratio=is_ratio):
+                    low = max(ends[0], inputs.lower_bound(key), measure.low)
+                    high = min(ends[1], measure.high)
+            scores[key] = ScoreResult(values[key], low, high, basis(key, settings))
     judge = judges.attribute_judge
-    features = own_features(judged, judge)
-    given = judged.batch, judges.attributes, judge, features, judges.mix
+    given = judged.batch, judges.attributes, judge, own_features(judged, judge), judges.mix
     notes = (judged.batch.note, _left_out(inputs, scores, subsamples))
     return Report(
         name=name or batch.name or "the batch",
@@ -123,7 +128,14 @@ def subsample_scores(
     batches: Sequence[ScoreInputs], subsamples: Subsamples | None, progress: bool
 ) -> list[list[dict[str, float]]]:
     """For each batch, the scores of every subsample; an empty list without subsamples."""
-    smaller = [_with_fewer_references(batch) for batch in batches]
+    smaller = []
+    for batch in batches:
+        references = batch.reference
+        if references is not None and len(references) > MOST_REFERENCES:
+            generator = torch.Generator().manual_seed(0)
+            order = torch.randperm(len(references), generator=generator, device="cpu")
+            batch = replace(batch, reference=references[order[:MOST_REFERENCES]])
+        smaller.append(batch)
     found: list[list[dict[str, float]]] = [[] for _ in batches]
     parts = [] if subsamples is None else subsamples.parts
     for part in tqdm(parts, "intervals", disable=None if progress else True):
@@ -147,33 +159,6 @@ def _embed_references(
         )
     features, _, unread = reader.embed(as_batch(references, read_prompts=False).images, embedder)[0]
     return features, unread
-
-
-def _with_fewer_references(batch: ScoreInputs) -> ScoreInputs:
-    """The batch with at most `MOST_REFERENCES` reference images, chosen at random."""
-    references = batch.reference
-    if references is None or len(references) <= MOST_REFERENCES:
-        return batch
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randperm(len(references), generator=generator, device="cpu")[:MOST_REFERENCES]
-    return replace(batch, reference=references[rows])
-
-
-def _interval(
-    name: str,
-    value: float,
-    scores: list[dict[str, float]],
-    subsamples: Subsamples | None,
-    lower_bound: float,
-) -> tuple[float, float] | None:
-    """The confidence interval of a score, clipped to its range, from the scores of each subsample;
-    None if a subsample is too small for the score, or nothing varies."""
-    if subsamples is None or not all(name in part for part in scores):
-        return None
-    measure, of_parts = MEASURES[name], [part[name] for part in scores]
-    is_ratio = measure.is_ratio and min(value, *of_parts) > 0
-    ends = subsamples.interval(value, of_parts, is_ratio=is_ratio)
-    return ends and (max(ends[0], lower_bound, measure.low), min(ends[1], measure.high))
 
 
 def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples | None) -> str:

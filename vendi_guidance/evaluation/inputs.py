@@ -14,8 +14,7 @@ from vendi_guidance.kernels.parts import Part
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import Parts
-from vendi_guidance.scores.manifold import manifold_scores
-from vendi_guidance.scores.references import frechet_distance, kernel_distance
+from vendi_guidance.scores.references import frechet_distance, kernel_distance, manifold_scores
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 NEIGHBOURS = 5  # k of the balls in precision, recall, density and coverage

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from vendi_guidance.evaluation.inputs import NEIGHBOURS
-from vendi_guidance.scores.manifold import ManifoldScores
+from vendi_guidance.scores.references import ManifoldScores
 from vendi_guidance.storage.messages import counted
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from vendi_guidance.kernels.base import Features, as_features
 from vendi_guidance.kernels.standard import Cosine
 from vendi_guidance.scores.groups import rows_by_label
-from vendi_guidance.scores.manifold import as_pair
+from vendi_guidance.scores.references import as_pair
 
 
 def clip_score(image_features: Features, prompt_features: Features) -> float:

@@ -87,13 +87,12 @@ def to_precise(matrix: Tensor) -> Tensor:
 def leading_eigenpairs(
     multiply: Multiply, start: Tensor, count: int, tolerance: float = 3e-5
 ) -> tuple[Tensor, Tensor]:
-    """The `count` leading eigenpairs of A by block Krylov iteration with Rayleigh-Ritz projection.
+    """(count,) largest eigenvalues first, float64, and (n, count) orthonormal eigenvectors of A.
 
-    Starts from (n, b) random vectors, b >= min(count + OVERSAMPLING, n). Takes three to ten steps,
-    each one product with (n, b) vectors and O(n (b steps)^2) further operations, until a step
-    increases the sum of the eigenvalues by less than a share `tolerance`; memory is that of
-    b x steps vectors. Returns (count,) eigenvalues, float64, largest first, and (n, count)
-    orthonormal eigenvectors.
+    Block Krylov iteration with Rayleigh-Ritz projection, from (n, b) random vectors with
+    b >= min(count + OVERSAMPLING, n). Takes three to ten steps, each one product with (n, b)
+    vectors and O(n (b steps)^2) further operations, until a step increases the sum of the
+    eigenvalues by less than a share `tolerance`; memory is that of b x steps vectors.
     """
     n = len(start)
     block = torch.linalg.qr(start).Q
@@ -123,9 +122,8 @@ def leading_eigenpairs(
 def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
     """Lanczos tridiagonalisation T = Q^T A Q, for each column of start.
 
-    Q is an orthonormal basis of the Krylov space of A and that column. Takes `steps` products with
-    (n, p) vectors, 1 <= steps <= n, with full reorthogonalisation, and memory of p x steps vectors.
-    Returns (p, steps, steps), float64.
+    Q is an orthonormal basis of the Krylov space of A and that column. Takes 1 <= `steps` <= n
+    products with (n, p) vectors, and memory of p x steps vectors. Returns (p, steps, steps).
     """
     n, probes = start.shape
     v = torch.nn.functional.normalize(start, dim=0)

@@ -10,9 +10,8 @@ items; with any other spectrum, a copy of the features. In a `MetricCollection`,
 name, `update(x=..., t=...)`: each metric takes those that it needs, and equal states are shared.
 
 Every metric raises ValueError for order <= 0, truncation < 1, kernels that do not compare features
-and unknown keyword arguments; on update, if `kernels.as_features` rejects the features, d differs
-between batches, x and t differ in b, or the spectrum does not support the kernel; on compute, if
-there were no items.
+and unknown keyword arguments; on update, if `as_features` rejects the features, d differs between
+batches, x and t differ in b, or the spectrum does not support the kernel; on compute, if empty.
 """
 
 from collections.abc import Callable, Sequence

@@ -46,11 +46,8 @@ class Spectrum(ABC):
     ) -> list[Tensor]:
         """The exact or approximate entropy of each part's K in nats, as 0-d float64 tensors.
 
-        Args:
-            rows: (n, d) features as the kernels' `read` returns them, or a stream, read once.
-            parts: kernels and the columns that they compare.
-            entropy: order and truncation.
-            weights: (n,) probabilities p of the items; None is 1/n each.
+        Rows are (n, d) features as the kernels' `read` returns them, or a stream, read once;
+        weights the (n,) probabilities p of the items, None for 1/n each.
         """
 
     def entropy(
@@ -207,22 +204,18 @@ class RandomFourier(Spectrum):
 
     def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(2r,) float64, largest first, non-negative, summing to 1."""
-        return eigenvalues(self.moments(kernel.read(x), [Part(kernel)], weights)[0])
+        x = kernel.read(x)
+        return eigenvalues(second_moments(x, self.maps([Part(kernel)], width(x)), weights)[0])
 
     def entropies(
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
-        return [matrix_entropy(moment, entropy) for moment in self.moments(rows, parts, weights)]
+        moments = second_moments(rows, self.maps(parts, width(rows)), weights)
+        return [matrix_entropy(moment, entropy) for moment in moments]
 
     def maps(self, parts: Sequence[Part], d: int) -> list[tuple[Part, Map]]:
         """Each part of features of width d, with its `map`."""
         return [(part, self.map(part.kernel, part.width(d))) for part in parts]
-
-    def moments(
-        self, rows: Rows, parts: Sequence[Part], weights: Tensor | None = None
-    ) -> list[Tensor]:
-        """C = sum_i p_i z(x_i) z(x_i)^T of each part, (2r, 2r), from one pass over the rows."""
-        return second_moments(rows, self.maps(parts, width(rows)), weights)
 
 
 class Estimate(NamedTuple):
@@ -277,11 +270,8 @@ class Lanczos(Spectrum):
     def estimate(
         self, x: Features, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
     ) -> Estimate:
-        """The entropy with its standard error; arguments as in `Spectrum.entropy`.
-
-        The error combines the scatter over probes, the change over the last third of the steps, and
-        rounding. It is 0 if the result is exact or needs only leading eigenvalues.
-        """
+        """The entropy with its standard error, which combines the scatter over probes, the change
+        over the last third of the steps, and rounding; 0 if it needs only leading eigenvalues."""
         x = kernel.read(x)
         n, block = len(x), (entropy.truncation or self.deflated) + OVERSAMPLING
         if entropy.is_collision or PARTIAL_RATIO * block > n or _has_small_factor(kernel, x):
