@@ -11,12 +11,11 @@ from vendi_guidance.evaluation.attributes import (
     load_attributes as load_attributes,
 )
 from vendi_guidance.evaluation.batches import as_batch as as_batch
-from vendi_guidance.evaluation.comparison import compare as compare
 from vendi_guidance.evaluation.embedding import (
     Embedding as Embedding,
     ImageReader as ImageReader,
 )
-from vendi_guidance.evaluation.evaluator import evaluate as evaluate
+from vendi_guidance.evaluation.evaluator import compare as compare, evaluate as evaluate
 from vendi_guidance.evaluation.judges import Judges as Judges
 from vendi_guidance.evaluation.results import Report as Report
 from vendi_guidance.features.base import (

@@ -8,8 +8,7 @@ import torch
 
 from tests.helpers.batches_at_hand import EMBEDDING, WORDS, prompts, report_of, sample_images
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.evaluation.comparison import compare
-from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.measures import MEASURES, SECTIONS
 from vendi_guidance.evaluation.results import Difference
 from vendi_guidance.kernels.standard import Gaussian, Precomputed

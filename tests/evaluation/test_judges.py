@@ -5,8 +5,7 @@ import torch
 
 from tests.helpers import batches_at_hand as at_hand
 from tests.helpers.batches_at_hand import report_of
-from vendi_guidance.evaluation.comparison import compare
-from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.judges import Judges
 
 

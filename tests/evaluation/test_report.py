@@ -9,7 +9,7 @@ from PIL import Image
 from rich.console import Console
 
 from tests.helpers.batches_at_hand import labels_of, report_of, sample_images
-from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.evaluator import compare
 from vendi_guidance.evaluation.report.figures import draw_figures
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
 from vendi_guidance.evaluation.report.tables import score_table

@@ -7,7 +7,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.helpers.batches_at_hand import report_of, sample_images
 from tests.helpers.browsing import chromium, watched
-from vendi_guidance.evaluation.comparison import compare
+from vendi_guidance.evaluation.evaluator import compare
 from vendi_guidance.features.files import BadImage
 
 HOSTILE = [

@@ -18,10 +18,10 @@ from threading import Lock
 from diffusers import StableDiffusionXLPipeline
 
 from vendi_guidance.app.session import ARMS, Generation, Request, Session
-from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.embedding import Embedding
-from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.evaluation.results import Comparison
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder

@@ -38,12 +38,12 @@ from vendi_guidance.commands.scoring_options import (
     scoring_options,
 )
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.evaluation.comparison import Comparison, compare
 from vendi_guidance.evaluation.embedding import ImageReader
-from vendi_guidance.evaluation.evaluator import Report, evaluate
+from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.tables import score_table
 from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
+from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import load_features
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.options import check_device

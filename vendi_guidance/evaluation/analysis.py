@@ -1,7 +1,8 @@
 """The structure of a batch: groups, modes, spectra and convergence curves."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 
@@ -38,6 +39,12 @@ class Analysis:
     spectra: dict[str, list[float]]  # by the names in `ScoreInputs.eigenvalues`
     convergence: dict[str, Convergence]  # "conditional_vendi" and "vendi"
     looked_at: dict[str, int]  # the number of images behind "modes" and spectra
+
+
+def groups_by_label(analyses: Iterable[Analysis]) -> dict[str, list[Group | None]]:
+    """Each run's group of every label: in order of the first run, then those of the others."""
+    runs = [{str(group.label): group for group in one.groups} for one in analyses]
+    return {label: [run.get(label) for run in runs] for label in dict.fromkeys(chain(*runs))}
 
 
 @torch.no_grad()

@@ -197,9 +197,9 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     if (folder / METADATA).is_file():
         listed = read_metadata(folder)
         paths, rows, source = [one.path for one in listed], [one.row for one in listed], METADATA
-        if read_prompts:
-            columns = ([row.get(key) for key in PROMPT_COLUMNS] for row in rows)
-            prompts = [next((text for text in row if text is not None), None) for row in columns]
+        for row in rows if read_prompts else []:
+            texts = (row[key] for key in PROMPT_COLUMNS if row.get(key) is not None)
+            prompts.append(next(texts, None))
     elif files:
         paths, captions = files, find_captions(folder, files) if read_prompts else None
         if captions is not None:
@@ -207,8 +207,7 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     else:
         raise ValueError(f"{folder} contains neither {METADATA} nor images")
     kept, note = [*range(len(paths))], ""
-    has_prompts = any(prompt is not None for prompt in prompts)
-    if has_prompts:
+    if has_prompts := any(prompt is not None for prompt in prompts):
         kept = [i for i in kept if prompts[i] is not None]
         count, note = len(paths) + len({*files} - {*paths}), f"Prompts are from {source}"
         if without := count - len(kept):

@@ -23,13 +23,11 @@ from vendi_guidance.scores.bandwidth import median_distance
 ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"
 PromptFeatures: TypeAlias = "str | PromptEmbedder | Features"
 
+# Bandwidths by embedder. The papers use 20 to 30 for DINOv2, and 0.1 to 0.8 for CLIP's prompts. In
+# the demo probe's features, images of two concepts are about 18 apart and two variants of one about
+# 10, so that a bandwidth of 4 tells both apart.
 IMAGE_SIGMAS = {"dinov2": 25.0, "probe": 4.0}
-"""Default bandwidths by embedder. The papers use 20 to 30 for DINOv2. In the demo probe's features,
-images of two concepts are about 18 apart and two variants of one concept about 10, so that a
-bandwidth of 4 tells both apart."""
-
 PROMPT_SIGMAS = {"clip": 0.4, "sdxl": 0.3, "words": 0.4}
-"""Default bandwidths for features of unit length. The papers use 0.1 to 0.8 for CLIP."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +73,7 @@ class Embedding:
 
 
 DINOV2_AND_CLIP = Embedding()
+GIVEN: dict[str, Any] = {"name": "given features"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class ImageReader:
         every = list(range(len(images)))
         if isinstance(embedder, (Tensor, np.ndarray)):
             features = _checked(embedder, "the given features", len(images))
-            return FileFeatures(features, every, []), {"name": "given features"}
+            return FileFeatures(features, every, []), GIVEN
         if isinstance(embedder, str):
             embedder = open_image_embedder(embedder)
         paths = images.paths()
@@ -159,8 +158,7 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
         inputs = replace(inputs, seconds=seconds)
     if batch.prompts is not None:
         if isinstance(embedding.prompt, (Tensor, np.ndarray)):
-            t = _checked(embedding.prompt, "the given features of the prompts", given)[kept]
-            embedder = {"name": "given features"}
+            t, embedder = _checked(embedding.prompt, "the prompts' features", given)[kept], GIVEN
         else:
             t, embedder = embed_prompts(batch.prompts, embedding.prompt)
         kernel_t, kernel = choose_kernel(embedding.kernel_prompt, PROMPT_SIGMAS, embedder, t)

@@ -24,7 +24,7 @@ from torch import Tensor
 from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.standard import Precomputed
-from vendi_guidance.kernels.streams import chunks, concat_columns
+from vendi_guidance.kernels.streams import Rows, chunks, concat_columns
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, mirror
@@ -88,9 +88,8 @@ class EntropyMetric(Metric):
             entropies = [matrix_entropy(moment, self.entropy) for moment in moments]
         else:
             features = [dim_zero_cat(getattr(self, name)) for name in self._inputs]
-            rows = concat_columns(*features) if len(features) > 1 else features[0]
             parts = self._parts(features[0].shape[1])
-            entropies = self.spectrum.entropies(rows, parts, self.entropy)
+            entropies = self.spectrum.entropies(_joined(features), parts, self.entropy)
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
         return torch.stack(signed).sum().exp()
 
@@ -100,16 +99,15 @@ class EntropyMetric(Metric):
 
     def _add(self, *batch: Features) -> None:
         features = [as_features(each) for each in batch]
-        rows = concat_columns(*features) if len(features) > 1 else features[0]
-        widths = tuple(each.shape[1] for each in features)
+        rows, widths = _joined(features), tuple(each.shape[1] for each in features)
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
         if isinstance(self.spectrum, RandomFourier):
             if self._maps is None:
                 self._maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
             for chunk in chunks(rows):
-                for name, (part, features_of) in zip(self._sums, self._maps, strict=True):
-                    add_products(getattr(self, name), features_of(part.of(chunk)))
+                for name, (part, feature_map) in zip(self._sums, self._maps, strict=True):
+                    add_products(getattr(self, name), feature_map(part.of(chunk)))
             self.count += len(features[0])
         else:
             for name, each in zip(self._inputs, features, strict=True):
@@ -288,6 +286,10 @@ class InformationRKEScore(InformationVendiScore):
         self, kernel_x: Kernel, kernel_t: Kernel, *, spectrum: Spectrum = EXACT, **kwargs: Any
     ) -> None:
         super().__init__(kernel_x, kernel_t, order=2, spectrum=spectrum, **kwargs)
+
+
+def _joined(features: Sequence[Tensor]) -> Rows:
+    return concat_columns(*features) if len(features) > 1 else features[0]
 
 
 def gather_rows(state: Tensor, group: Any = None) -> list[Tensor]:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from math import nan
 from statistics import fmean
 
-from vendi_guidance.evaluation.comparison import compare
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
-from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES, between
 from vendi_guidance.evaluation.results import Report

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from vendi_guidance.evaluation.analysis import Group
+from vendi_guidance.evaluation.analysis import Group, groups_by_label
 from vendi_guidance.evaluation.attribute_diversity import change
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.report.spacing import evenly_spaced
@@ -77,13 +77,13 @@ def as_svg(figure: Figure, name: str) -> str:
 def save_contact_sheet(path: Path, reports: Sequence["Report"]) -> None:
     """Write a PNG with the first images of evenly spaced prompts, the runs side by side, unless no
     two images share a prompt."""
-    by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
+    groups = groups_by_label(one.analysis for one in reports)
     in_order = dict.fromkeys(str(g) for one in reports for g in one.inputs.groups or [])
-    labels = [label for label in in_order if any(label in groups for groups in by_label)]
+    labels = [label for label in in_order if label in groups]
     if not labels:
         return
     chosen = evenly_spaced(labels, PROMPTS)
-    columns = [[groups.get(label) for label in chosen] for groups in by_label]
+    columns = list(zip(*(groups[label] for label in chosen), strict=True))
     most = max(len(group.rows[:IMAGES]) for column in columns for group in column if group)
     width, height = len(reports) * (COLUMNS * TILE + 30), -(-most // COLUMNS) * TILE + 30
     size = (width / 100, (len(chosen) * height + 50) / 100)

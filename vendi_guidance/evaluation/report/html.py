@@ -4,13 +4,13 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from io import BytesIO
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from vendi_guidance.evaluation.analysis import groups_by_label
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg
 from vendi_guidance.evaluation.report.spacing import evenly_spaced
@@ -34,12 +34,8 @@ def as_page(
 ) -> str:
     """The page of one report, or of two and their comparison, with figures by `draw_figures`."""
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
-    # the groups of the first run, least diverse first, then those that only the second run has
-    by_label = [{str(group.label): group for group in one.analysis.groups} for one in reports]
-    rows = [
-        {"label": label, "of_runs": [groups.get(label) for groups in by_label]}
-        for label in dict.fromkeys(chain(*by_label))
-    ]
+    groups = groups_by_label(one.analysis for one in reports)
+    rows = [{"label": label, "of_runs": of_runs} for label, of_runs in groups.items()]
     return render(
         "report.html",
         runs=[Run(report) for report in reports],
