@@ -60,7 +60,7 @@ def test_what_is_no_image_is_said(images, words):
         ({"prompts": "cat"}, "one for each image, got 'cat': give it in a list"),
         ({"seconds": [1, 2]}, "got 3 images and 2 times"),
         ({"seconds": [1, 2, np.nan]}, "must be a finite number, got nan"),
-        ({"groups": ["a"]}, "3 images and 1 group label: give one for each"),
+        ({"groups": ["a"]}, "3 images and 1 group label: give one group label for each"),
     ],
 )
 def test_there_is_one_of_everything_for_each_image(given, words):

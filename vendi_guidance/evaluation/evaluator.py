@@ -38,8 +38,8 @@ MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the s
 
 
 # settings that must agree for scores to be comparable
-DECISIVE = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
-DECISIVE += ("truncation", "clip", "faithfulness")
+OF_FEATURES = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
+DECISIVE = (*OF_FEATURES, "truncation", "clip", "faithfulness")
 
 
 def evaluate(
@@ -99,16 +99,17 @@ def evaluate(
     values = inputs.scores(spectrum)
     [of_parts] = subsample_scores([inputs], subsamples, reader.progress)
     scores = {}
-    for key, measure in MEASURES.items():
-        if key in values:
-            low, high = None, None
-            part = [found[key] for found in of_parts if key in found]
-            if subsamples is not None and len(part) == len(of_parts):
-                is_ratio = measure.is_ratio and min(values[key], *part) > 0
-                if ends := subsamples.interval(values[key], part, is_ratio=is_ratio):
-                    low = max(ends[0], inputs.lower_bound(key), measure.low)
-                    high = min(ends[1], measure.high)
-            scores[key] = ScoreResult(values[key], low, high, basis(key, settings))
+    for key in filter(values.__contains__, MEASURES):
+        measure, value, ends = MEASURES[key], values[key], None
+        of_key = [found[key] for found in of_parts if key in found]
+        if subsamples is not None and len(of_key) == len(of_parts):  # no part is too small for it
+            is_ratio = measure.is_ratio and min(value, *of_key) > 0
+            ends = subsamples.interval(value, of_key, is_ratio=is_ratio)
+        low, high = ends or (None, None)
+        if low is not None and high is not None:
+            low = max(low, inputs.lower_bound(key), measure.low)
+            high = min(high, measure.high)
+        scores[key] = ScoreResult(value, low, high, basis(key, settings))
     judge = judges.attribute_judge
     given = judged.batch, judges.attributes, judge, own_features(judged, judge), judges.mix
     notes = (judged.batch.note, _left_out(inputs, scores, subsamples))
