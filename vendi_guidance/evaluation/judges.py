@@ -108,10 +108,8 @@ def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
         return _checked(given, found.given).take(found.kept)
     if given is None or batch.prompts is None:
         return None
-    features = own_features(found, given)
-    if features is not None:
-        labels = given.from_features(features, batch.prompts)  # type: ignore[attr-defined]
-        return _checked(labels, len(features))
+    if isinstance(given, ProbeLabeler) and (features := own_features(found, given)) is not None:
+        return given.from_features(features, batch.prompts)
     chunks = [_checked(given(images, prompts), len(images)) for images, prompts in batch.chunks()]
     return Labels._make(list(chain(*columns)) for columns in zip(*chunks, strict=True))
 

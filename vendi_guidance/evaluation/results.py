@@ -110,7 +110,7 @@ class Difference:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95% confidence interval of the change, if there is one."""
+        """The confidence interval of the change, if there is one."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
@@ -167,8 +167,7 @@ class Comparison:
         and what it costs in fidelity."""
         found, measure = self.differences[self.headline], MEASURES[self.headline]
         first, second = f"“{self.first.name}”", f"“{self.second.name}”"
-        change, low, high = found.change, found.low, found.high
-        if low is None or high is None:
+        if found.interval is None:
             scores = f"{measure.format(found.second)} against {measure.format(found.first)}"
             if self.drawn is not None:
                 text = f"{measure.title} of {second} is {scores} of {first}"
@@ -177,6 +176,7 @@ class Comparison:
                 f"Too few images to tell {second} from {first}: {measure.title} is {scores}. "
                 f"A verdict needs {ENOUGH}, in each run; there are {self.compared}."
             )
+        change, (low, high) = found.change, found.interval
         if not found.is_significant:
             return (
                 f"No significant difference in diversity: {second} has {change:.2f} times the "

@@ -90,16 +90,8 @@ def rke(x: Items, kernel: Kernel, *, spectrum: Spectrum = EXACT) -> Tensor:
 
         rke = n^2 / |K|_F^2
 
-    With the default spectrum, O(n^2 d) time and O(n d) memory, without eigenvalues.
-
-    Args:
-        x, kernel, spectrum: as in `vendi`.
-
-    Returns:
-        0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
-
-    Raises:
-        ValueError: x is empty, not (n, d), complex, NaN or infinite.
+    In [1, n]. With the default spectrum, O(n^2 d) time and O(n d) memory, without eigenvalues.
+    Arguments, result and errors are those of `vendi`.
 
     Example:
         >>> import torch
@@ -184,16 +176,8 @@ def information_vendi(
 
         information_vendi = exp(H_a(K_X / n) + H_a(K_T / n) - H_a(K_X∘K_T / n))
 
-    Args:
-        x, t, kernel_x, kernel_t: as in `conditional_vendi`.
-        order, truncation, spectrum: as in `vendi`, for all three entropies.
-
-    Returns:
-        0-d float64, as in `vendi`, 1 <= score <= n; slightly below 1 is possible with truncation
-        or an order other than 1.
-
-    Raises:
-        ValueError: x and t differ in n; or as in `vendi`.
+    In [1, n]; slightly below 1 is possible with truncation or an order other than 1. Arguments,
+    result and errors are those of `conditional_vendi`.
 
     Example:
         >>> import torch
@@ -239,15 +223,13 @@ def cluster_vendi(
 
         cluster_vendi = sum_j |S_j|/n * vendi(S_j)
 
+    In [1, n]. Other arguments, result and errors are those of `vendi`.
+
     Args:
-        x, kernel, order, spectrum: as in `vendi`.
         clusters: (n,) labels of any hashable type; items with equal labels form a cluster S_j.
 
-    Returns:
-        0-d float64 on x's device, without an autograd graph, 1 <= score <= n.
-
     Raises:
-        ValueError: there are not n labels; or as in `vendi`.
+        ValueError: there are not n labels.
 
     Example:
         >>> import torch
@@ -293,16 +275,7 @@ def intdiv(x: Items, kernel: Kernel) -> Tensor:
 
         intdiv = 1 - mean_ij k(x_i, x_j)
 
-    O(n^2 d) time and O(n d) memory.
-
-    Args:
-        x, kernel: as in `vendi`.
-
-    Returns:
-        0-d float64 on x's device, without an autograd graph, 0 <= score <= 1.
-
-    Raises:
-        ValueError: x is empty, not (n, d), complex, NaN or infinite.
+    In [0, 1]. O(n^2 d) time and O(n d) memory. Arguments, result and errors are those of `vendi`.
 
     Example:
         >>> import torch
