@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.adapter.test_denoiser import PROMPTS, pipeline
+from tests.adapter.test_mixins import make
 from tests.helpers.tiny_pipelines import CASES
 from tests.helpers.tiny_unets import stable_diffusion_xl_pag
 from vendi_guidance.adapter.callback import VendiGuidance
@@ -15,9 +16,9 @@ from vendi_guidance.guidance.samples import unit_rows
 
 CFG = [False, True]
 published = partial(VendiGuidance, preset="published", every=1)
-WITH_CALLBACK = [name for name, case in CASES.items() if case.callback]
+IN_PLACE = [name for name, case in CASES.items() if not case.callback]  # need guided classes
 WITHOUT_PROMPTS = ["Kandinsky 2.2"]  # its prior has read them
-WITH_PROMPTS = [name for name in WITH_CALLBACK if name not in WITHOUT_PROMPTS]
+WITH_PROMPTS = [name for name in CASES if name not in WITHOUT_PROMPTS]
 WITH_SEVERAL_PICTURES = [name for name in WITH_PROMPTS if CASES[name].per_prompt]
 UNKNOWN_SCHEDULER = ["CogVideoX"]
 RETURNS_OTHER_LATENTS = ["Flux 2 Klein"]  # in the units of its VAE
@@ -31,13 +32,15 @@ MASKED = ["Chroma", "Sana", "AuraFlow", "Lumina2", "HunyuanDiT", "LTX"]
 HIDDEN = {"Flux": "pooled_prompt_embeds", **dict.fromkeys(MASKED, "prompt_attention_mask")}
 HIDDEN |= dict.fromkeys(["Qwen-Image", "Qwen-Image 2.1", "Krea 2"], "prompt_embeds_mask")
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:diffusers.*")
-
 
 def latents_of(name, guidance=None, pipe=None, **how):
-    """Of a call with the arguments of `guidance.on`, or of the stock pipeline's."""
-    pipe = pipe or pipeline(name)
-    given = {} if guidance is None else guidance.on(pipe)
+    """Of a call with `guidance.on`, of a guided class, or of the stock pipeline."""
+    pipe, given = pipe or pipeline(name), {}
+    if guidance is not None and name in IN_PLACE:
+        pipe = make(name)
+        pipe.guidance = guidance
+    elif guidance is not None:
+        given = guidance.on(pipe)
     return pipe(**CASES[name].arguments(PROMPTS, **how), **given)[0]
 
 
@@ -45,8 +48,17 @@ def guidance_for(name, scale=0.3):
     return published(objective="rke" if name in WITHOUT_PROMPTS else "conditional-rke", scale=scale)
 
 
+def means_of_tokens(name, mask):
+    """Over the tokens that the mask shows."""
+    given = CASES[name].embeddings(PROMPTS)
+    pairs = zip(given["prompt_embeds"], given[mask], strict=True)
+    return torch.stack([tokens[shown].flatten(1).mean(dim=0) for tokens, shown in pairs])
+
+
 def given_features(name):
     """What tells prompts apart in the embeddings that the pipeline is called with."""
+    if name in IN_PLACE:
+        return means_of_tokens(name, "prompt_attention_mask")
     argument = prompt_inputs(pipeline(name))[0].replace("add_text_embeds", "pooled_prompt_embeds")
     rows = CASES[name].embeddings(PROMPTS)[argument]
     return torch.stack([row if row.ndim == 1 else row.flatten(1).mean(dim=0) for row in rows])
@@ -56,7 +68,7 @@ def same_rows(a, b):
     return a.shape == b.shape and torch.allclose(unit_rows(a), unit_rows(b), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", WITH_CALLBACK)
+@pytest.mark.parametrize("name", CASES)
 def test_guidance_changes_what_comes_out_and_none_changes_nothing(name):
     plain, guided = latents_of(name), latents_of(name, guidance_for(name))
     assert torch.equal(plain, latents_of(name, guidance_for(name, scale=0)))
@@ -73,7 +85,7 @@ def test_guidance_changes_what_comes_out_and_none_changes_nothing(name):
     assert not torch.allclose(guided, plain, atol=1e-3)
 
 
-@pytest.mark.parametrize(("name", "guided"), [*product(WITH_CALLBACK, CFG)])
+@pytest.mark.parametrize(("name", "guided"), [*product(CASES, CFG)])
 def test_every_picture_enters_the_window_after_its_last_step_with_its_prompt(name, guided):
     guidance = guidance_for(name)
     for calls in (1, 2):
@@ -97,7 +109,7 @@ def test_pictures_of_a_prompt_enter_it_next_to_one_another(name, guided):
     assert same_rows(guidance.window.prompts[len(PROMPTS) :], single.repeat_interleave(2, dim=0))
 
 
-@pytest.mark.parametrize("name", [name for name in WITH_PROMPTS if name not in DEAF])
+@pytest.mark.parametrize("name", [name for name in WITH_PROMPTS if name not in DEAF + IN_PLACE])
 def test_most_pipelines_ask_a_diffusers_callback_what_it_needs(name):
     [best, *_] = prompt_inputs(pipeline(name))
     guidance = published(prompt_input=best)
@@ -137,9 +149,7 @@ def test_a_pipeline_without_prompts_says_so_to_a_conditional_objective(name):
 def test_what_a_pipeline_does_not_offer_is_used_if_it_is_made_to(name, hidden, guided):
     pipe, guidance = CASES[name].make(), published()
     pipe._callback_tensor_inputs = [*pipe._callback_tensor_inputs, hidden]
-    expected = (embeddings := CASES[name].embeddings(PROMPTS))[hidden]
-    if "mask" in hidden:
-        pairs = zip(embeddings["prompt_embeds"], expected, strict=True)
-        expected = torch.stack([tokens[mask].flatten(1).mean(dim=0) for tokens, mask in pairs])
     latents_of(name, guidance, pipe, guided=guided)
+    pooled = CASES[name].embeddings(PROMPTS)[hidden]
+    expected = means_of_tokens(name, hidden) if "mask" in hidden else pooled
     assert same_rows(guidance.window.prompts, expected)

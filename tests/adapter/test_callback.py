@@ -51,14 +51,6 @@ def test_latents_keep_norm_shape_and_dtype(dtype):
     assert next(norms).tolist() == pytest.approx(next(norms).tolist(), rel=2e-3)
 
 
-@pytest.mark.parametrize("every", [1, 3])
-def test_guides_every_nth_step_but_never_the_last(every):
-    latents, prompts = batch()
-    found = [denoise(published(every=every), latents, prompts, at=at) for at in range(STEPS)]
-    guided = [at for at, each in enumerate(found) if not torch.equal(each, latents)]
-    assert guided == list(range(0, STEPS - 1, every))
-
-
 def test_the_scheduler_says_how_many_steps_where_the_pipeline_does_not():
     guidance = published()
     latents, prompts = batch()
@@ -175,14 +167,6 @@ def test_a_value_out_of_range_is_named(name, wanted, value):
 def test_exemplars_that_do_not_fit_are_refused(exemplars, message):
     with pytest.raises(ValueError, match=message):
         denoise(published(objective="rke", exemplars=exemplars), *batch(2), at=0)
-
-
-def test_an_unconditional_objective_remembers_the_prompts_of_a_named_input():
-    guidance = published(objective="rke", prompt_input="prompt_embeds")
-    denoise(guidance, *batch(3))
-    with guidance.attached(pipeline(), objective="conditional-rke"):
-        denoise(guidance, *batch(2, seed=1))
-    assert guidance.window.prompts.shape == (5, 6)
 
 
 def test_prompts_that_do_not_fit_the_window_are_refused_at_the_first_step():

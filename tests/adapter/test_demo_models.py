@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from diffusers import StableDiffusion3Pipeline, StableDiffusionXLPipeline
+from peft import LoraConfig
 
 from vendi_guidance import Gaussian, VendiGuidance, VendiGuidedPixArtSigmaPipeline, vendi
 from vendi_guidance.features.probe import load_probe
@@ -53,7 +54,8 @@ def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name
     assert default > 1.2 * without
 
 
-def test_four_steps_of_a_lora_show_more_looks_with_its_network_and_the_undistilled_one():
+def test_four_steps_of_a_lora_show_more_looks_with_its_network_and_the_undistilled_one(caplog):
+    caplog.set_level("INFO", "vendi_guidance")
     pipe = load(StableDiffusionXLPipeline, "demo-sdxl-turbo-lora")
     probe = load_probe(ASSETS / "demo-probe")
 
@@ -67,3 +69,16 @@ def test_four_steps_of_a_lora_show_more_looks_with_its_network_and_the_undistill
     without = looks(diversity=0.0)
     for undistilled in (None, "auto"):
         assert looks(diversity=0.5, undistilled=undistilled) > 1.4 * without
+        assert ("LoRAs are off in the rounds" in caplog.text) == (undistilled == "auto")
+
+
+def test_a_lora_of_a_style_on_a_distilled_network_is_not_taken_for_a_distillation(caplog):
+    caplog.set_level("INFO", "vendi_guidance")
+    pipe = load(StableDiffusionXLPipeline, "demo-sdxl-turbo-lora")
+    pipe.fuse_lora()
+    pipe.unload_lora_weights()
+    pipe._merged_adapters = set()  # as if it had been saved and loaded again
+    targets = ["to_q", "to_k", "to_v", "to_out.0"]
+    pipe.unet.add_adapter(LoraConfig(r=8, target_modules=targets, init_lora_weights=False), "style")
+    draw(pipe, ["waving hand"] * 2, 2, 0.0, output_type="latent", **VendiGuidance().on(pipe))
+    assert caplog.text and "LoRAs are off in the rounds" not in caplog.text

@@ -23,10 +23,13 @@ IN_TWO_EVALUATIONS += ["Qwen-Image 2.1", "Flux 2 Klein", "Ovis-Image"]
 RESCALED = ["Lumina2", "Qwen-Image"]  # CFG that keeps a norm is not linear in its scale
 # a layer left out is a second evaluation, of the prompts alone, from the second step on
 SKIPPING = ("SD3", {"skip_guidance_layers": [0], "skip_layer_guidance_stop": 1.0})
+# tokens that could be taken for rows: there are 4 of each
+AS_MANY_AS_ROWS = {
+    "prompt_embeds": [torch.randn(4, 16), torch.randn(4, 16)],
+    "negative_prompt_embeds": [torch.randn(4, 16), torch.randn(4, 16)],
+}
 OTHERS = ("FlowMatch", "DPMSolverSDE")  # of other models, or of another package
 SCHEDULERS = [name.removesuffix("Scheduler") for name in FAMILIES if not name.startswith(OTHERS)]
-
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
 
 @cache
@@ -50,14 +53,14 @@ def watching(pipe, cfg=1.0, every=1):
             network.stop()
 
 
-def call(name, pipe=None, at_step=None, guided=True, embeddings=None, **more):
+def call(name, pipe=None, at_step=None, guided=True, **more):
     """Latents of a call; `at_step(index, latents)` may return others."""
 
     def callback(pipe, index, timestep, tensors):
         changed = at_step(index, tensors["latents"])
         return tensors if changed is None else {**tensors, "latents": changed}
 
-    given = CASES[name].arguments(PROMPTS, guided=guided) | (embeddings or {})
+    given = CASES[name].arguments(PROMPTS, guided=guided)
     if at_step is not None and CASES[name].callback:
         given["callback_on_step_end"] = callback
     elif at_step is not None:
@@ -125,11 +128,8 @@ def test_several_candidates_of_each_sample_are_predicted_as_each_alone(name):
         call(name, at_step=at_step)
 
 
-@pytest.mark.parametrize(
-    ("name", "guided", "expected"),
-    [("SDXL", True, [4, 2]), ("SDXL", False, [2, 2, 2])],
-)
-def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(name, guided, expected):
+@pytest.mark.parametrize(("guided", "expected"), [(True, [4, 2]), (False, [2, 2, 2])])
+def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(guided, expected):
     seen = []
 
     def at_step(index, latents):
@@ -137,20 +137,10 @@ def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(name, guided, 
         network.denoise(torch.cat([watch.step.sample] * 3))
         seen.append([*rows])
 
-    pipe = pipeline(name)
+    pipe = pipeline("SDXL")
     with watching(pipe) as (network, watch), evaluations(pipe.unet) as rows:
-        call(name, at_step=at_step, guided=guided)
+        call("SDXL", at_step=at_step, guided=guided)
     assert seen == [expected] * 3
-
-
-@pytest.mark.parametrize("name", WITH_CALLBACK)
-def test_a_repeated_step_changes_nothing_that_follows(name):
-    def at_step(index, latents):
-        network.denoise(watch.step.sample + 1)
-
-    plain = call(name)
-    with watching(pipeline(name)) as (network, watch):
-        assert torch.equal(call(name, at_step=at_step), plain)
 
 
 # Steps without an evaluation
@@ -192,13 +182,15 @@ def test_every_scheduler_may_make_a_step_again_and_predict_the_same_at_the_next(
 # The share of CFG
 
 
-@pytest.mark.parametrize("name", WITH_CFG)
-def test_without_cfg_the_steps_after_the_first_are_those_of_an_unguided_call(name):
+@pytest.mark.parametrize(
+    ("name", "tokens"), [*((name, {}) for name in WITH_CFG), ("Z-Image", AS_MANY_AS_ROWS)]
+)
+def test_without_cfg_the_steps_after_the_first_are_those_of_an_unguided_call(name, tokens):
     seen = []
-    found = scaled(name, 0.0, at_step=lambda index, latents: seen.append(latents))
-    expected = call(name, at_step=start_at(seen[0]), guided=False)
+    found = scaled(name, 0.0, at_step=lambda index, latents: seen.append(latents), **tokens)
+    expected = call(name, at_step=start_at(seen[0]), guided=False, **tokens)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
-    assert not torch.equal(found, call(name))
+    assert not torch.equal(found, call(name, **tokens))
 
 
 @pytest.mark.parametrize(
@@ -210,12 +202,15 @@ def test_half_of_cfg_lies_halfway(name, more):
     torch.testing.assert_close(half, (none + full) / 2, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("every", [1, CFG_EVERY, 3])
-@pytest.mark.parametrize("name", ["SDXL", "Z-Image", *IN_TWO_EVALUATIONS])
-def test_of_so_many_steps_the_first_finds_what_cfg_adds(name, every):
-    [first, *plain] = rows_evaluated(name, 0.0)
-    [_, *scaled] = rows_evaluated(name, 0.5, every=every)
-    assert scaled == [one if step % every else first for step, one in enumerate(plain)]
+@pytest.mark.parametrize(
+    "name", ["SDXL", "SD3", "Sana", "Z-Image", "AnimateDiff", *IN_TWO_EVALUATIONS]
+)
+def test_only_steps_that_find_what_cfg_adds_evaluate_more_than_the_rows_of_prompts(name):
+    [plain, *_] = rows_evaluated(name, 0.0, guided=False)
+    for cfg, every in ((0.0, 1), (0.5, 1), (0.5, CFG_EVERY), (0.5, 3)):
+        [first, *others] = rows_evaluated(name, cfg, every=every)
+        assert sum(first) == 2 * sum(plain)
+        assert others == [plain if step % every or not cfg else first for step in range(2)]
 
 
 @pytest.mark.parametrize(
@@ -229,52 +224,21 @@ def test_what_cfg_adds_changes_little_from_a_step_to_the_next(name, more):
     assert 0 < (found - expected).norm() < apart
 
 
-@pytest.mark.parametrize(
-    "name", ["SDXL", "SD3", "Sana", "Z-Image", "AnimateDiff", *IN_TWO_EVALUATIONS]
-)
-def test_without_cfg_only_the_rows_of_prompts_are_evaluated(name):
-    [plain, *_] = rows_evaluated(name, 0.0, guided=False)
-    [first, *others] = rows_evaluated(name, 0.0)
-    assert sum(first) == 2 * sum(plain)
-    assert others == [plain] * len(others) != []
-
-
-def test_as_many_tokens_as_rows_are_not_taken_for_rows():
-    rows, seen, r = 2 * len(PROMPTS), [], torch.Generator().manual_seed(3)
-    tokens = {
-        name: [torch.randn(rows, 16, generator=r) for _ in PROMPTS]
-        for name in ("prompt_embeds", "negative_prompt_embeds")
-    }
-
-    def at_step(index, latents):
-        seen.append(latents)
-        if index:
-            again = network.denoise(watch.step.sample)
-            torch.testing.assert_close(again, watch.prediction.denoised, rtol=1e-4, atol=1e-4)
-
-    with watching(pipeline("Z-Image"), cfg=0.0) as (network, watch):
-        found = call("Z-Image", at_step=at_step, embeddings=tokens)
-    del tokens["negative_prompt_embeds"]
-    expected = call("Z-Image", at_step=start_at(seen[0]), guided=False, embeddings=tokens)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
 # The module is left as it was
 
 
-def test_a_forward_of_the_instance_stays_in_force_and_in_place(sdxl):
-    calls, stock = [], sdxl.unet.forward
-    sdxl.unet.forward = own = lambda *args, **kwargs: calls.append(args) or stock(*args, **kwargs)
-    with watching(sdxl):
+def test_wrappers_put_around_the_network_before_and_later_stay_and_nothing_is_kept(sdxl):
+    def wrapped(inner):
+        return lambda *args, **kwargs: calls.append(args) or inner(*args, **kwargs)
+
+    calls = []
+    sdxl.unet.forward = own = wrapped(sdxl.unet.forward)
+    with watching(sdxl) as (network, _):
         call("SDXL", sdxl)
     assert len(calls) == 3 and vars(sdxl.unet)["forward"] is own
-
-
-def test_a_wrapper_put_around_the_watched_network_outlives_it_and_nothing_is_kept(sdxl):
     with watching(sdxl) as (network, _):
-        watched = sdxl.unet.forward
-        sdxl.unet.forward = own = lambda *args, **kwargs: watched(*args, **kwargs)
-    assert vars(sdxl.unet)["forward"] is own
+        sdxl.unet.forward = later = wrapped(sdxl.unet.forward)
+    assert vars(sdxl.unet)["forward"] is later
     assert torch.equal(call("SDXL", sdxl), call("SDXL"))
     assert network.cfg.evaluations == []
 

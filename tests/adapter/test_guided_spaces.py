@@ -9,13 +9,9 @@ from diffusers import EDMEulerScheduler
 from tests.helpers.tiny_pipelines import CASES, with_scheduler
 from vendi_guidance.adapter.callback import VendiGuidance
 
-STEPS = 5  # DDIM's last one ends at no noise at all
+STEPS = 6  # DDIM's last one ends at no noise at all
 SCHEDULERS = ["DDIM", "LCM", "EulerDiscrete", "EulerAncestralDiscrete", "HeunDiscrete"]
 SCHEDULERS += ["DPMSolverMultistep", "UniPCMultistep"]
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
-)
 
 
 @pytest.fixture(params=SCHEDULERS)
@@ -23,18 +19,24 @@ def any_pipeline(request, sdxl):
     return with_scheduler(sdxl, request.param)
 
 
-def latents_of(pipe, **given):
-    return pipe(**CASES["SDXL"].arguments([0, 0, 1]) | {"num_inference_steps": STEPS} | given)[0]
+def draw(pipe, guidance=None, name="SDXL", steps=STEPS, guided=False, **more):
+    """Latents of a call."""
+    given = CASES[name].arguments([0, 0, 1], guided=guided) | {"num_inference_steps": steps}
+    return pipe(**given | ({} if guidance is None else guidance.on(pipe)) | more)[0]
 
 
 class Spy:
-    """A callback that passes on to guidance, and sees what comes in and goes out at each step."""
+    """A callback that passes on to guidance. It sees what comes in and goes out at each step, and
+    between which levels a watched step lies."""
 
     def __init__(self, guidance):
         self.guidance = guidance
-        self.before, self.after = [], []
+        self.before, self.after, self.levels = [], [], []
 
     def __call__(self, pipe, index, timestep, tensors):
+        call = self.guidance._call
+        if call is not None and call._watch is not None:
+            self.levels.append(call._watch.levels)
         self.before.append(tensors["latents"])
         tensors = self.guidance(pipe, index, timestep, tensors)
         self.after.append(tensors["latents"])
@@ -46,11 +48,9 @@ class Spy:
         return [index for index, pair in enumerate(pairs) if not torch.equal(*pair)]
 
 
-def spied(pipe, guidance, on=True):
-    """A call of the pipeline, with all that `on` does or with a plain callback."""
-    given = {"callback_on_step_end_tensor_inputs": guidance.tensor_inputs}
-    spy, given = Spy(guidance), guidance.on(pipe) if on else given
-    latents_of(pipe, **given | {"callback_on_step_end": spy})
+def spied(pipe, guidance, **how):
+    spy = Spy(guidance)
+    draw(pipe, guidance, callback_on_step_end=spy, **how)
     return spy
 
 
@@ -61,37 +61,38 @@ def denoised(**options):
 
 
 def test_every_scheduler_is_guided_and_left_as_it_was(any_pipeline):
-    plain = latents_of(any_pipeline)
+    plain = draw(any_pipeline)
     guidance = denoised()
-    guided = latents_of(any_pipeline, **guidance.on(any_pipeline))
+    guided = draw(any_pipeline, guidance)
     assert torch.isfinite(guided).all() and guidance.skipped == 0
     assert not torch.allclose(guided, plain, rtol=1e-2)
     assert len(guidance.window) == 3
     assert guidance.window.latent_shape == tuple(plain.shape[1:])
     assert "step" not in vars(any_pipeline.scheduler)
-    again = latents_of(any_pipeline, **guidance.on(any_pipeline))
+    again = draw(any_pipeline, guidance)
     assert not torch.allclose(again, guided) and len(guidance.window) == 6
-    assert torch.equal(latents_of(any_pipeline), plain)
+    assert torch.equal(draw(any_pipeline), plain)
 
 
 @pytest.mark.parametrize("every", [1, 10])
-@pytest.mark.parametrize(("on", "first"), [(True, 0), (False, 1)])
-def test_the_first_step_is_guided_with_on_and_the_second_with_the_plain_callback(
-    sdxl, on, first, every
-):
+def test_the_first_step_is_guided_with_on_and_the_second_with_the_plain_callback(sdxl, every):
     guidance = denoised(every=every)
     for _ in range(2):
-        assert spied(sdxl, guidance, on).changed == list(range(first, STEPS - 1, every))
+        assert spied(sdxl, guidance).changed == [*range(0, STEPS - 1, every)]
+        spy = Spy(guidance)
+        asked = {"callback_on_step_end_tensor_inputs": guidance.tensor_inputs}
+        draw(sdxl, callback_on_step_end=spy, **asked)
+        assert spy.changed == [*range(1, STEPS - 1, every)]
 
 
 @pytest.mark.parametrize(
     ("name", "every", "guided"),
     [
-        ("DDIM", 2, [0, 2]),
-        ("HeunDiscrete", 1, [1, 3, 5, 7]),  # two evaluations of the network are one step
-        ("HeunDiscrete", 3, [1, 3, 7]),
-        ("HeunDiscrete", 4, [1, 5]),
-        ("UniPCMultistep", 1, [0, 1, 2, 3]),
+        ("DDIM", 2, [0, 2, 4]),
+        ("HeunDiscrete", 1, [1, 3, 5, 7, 9]),  # two evaluations of the network are one step
+        ("HeunDiscrete", 3, [1, 3, 7, 9]),
+        ("HeunDiscrete", 4, [1, 5, 9]),
+        ("UniPCMultistep", 1, [0, 1, 2, 3, 4]),
     ],
 )
 @pytest.mark.parametrize("space", ["latent", "denoised"])
@@ -104,7 +105,7 @@ def test_a_step_that_would_be_lost_is_made_at_the_next_that_is_not(
 
 def test_a_scheduler_without_a_known_prediction_is_refused_at_once(sdxl):
     guidance, scheduler = denoised(), EDMEulerScheduler()
-    latents_of(sdxl, **guidance.on(sdxl))
+    draw(sdxl, guidance)
     before = guidance.window.features.clone()
     pipe = SimpleNamespace(scheduler=scheduler, num_timesteps=5)
     tensors = {"latents": torch.ones(1, 4, 2, 2), "prompt_embeds": torch.ones(1, 3, 3)}

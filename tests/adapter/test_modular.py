@@ -14,7 +14,7 @@ from diffusers.modular_pipelines.stable_diffusion_xl.modular_blocks_stable_diffu
 )
 
 from tests.adapter.test_denoiser import module_of
-from tests.helpers.tiny_pipelines import NEGATIVE, POOLED, WORDS, evaluations, one
+from tests.helpers.tiny_pipelines import CASES, NEGATIVE, WORDS, Case, evaluations
 from tests.helpers.tiny_text import WIDTH
 from tests.helpers.tiny_unets import XL, scheduler, unet, vae
 from vendi_guidance import VendiGuidance, guide_loops
@@ -23,8 +23,6 @@ from vendi_guidance.guidance.samples import unit_rows
 
 PROMPTS = [0, 0, 1]
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-
 
 @dataclass
 class Modular:
@@ -32,8 +30,7 @@ class Modular:
 
     blocks: Any  # before `init_pipeline`; they may be changed
     components: Callable[[], dict[str, Any]]
-    takes: dict[str, tuple[int, ...]]  # shapes for one prompt
-    latent: tuple[int, ...]
+    case: Case
     size: int  # of images, in pixels
 
     def make(self, cfg=3.0):
@@ -44,25 +41,22 @@ class Modular:
         pipe.update_components(guider=guider, **self.components())
         return pipe
 
-    def embeddings(self, prompts, prefix=""):
-        return {
-            prefix + name: torch.stack([one(name, prompt, shape) for prompt in prompts])
-            for name, shape in self.takes.items()
-        }
-
     def generate(self, pipe, **more):
         """Latents of a call of 6 steps from seed 0."""
-        negative = self.embeddings([NEGATIVE] * len(PROMPTS), "negative_")
+        negative = self.case.embeddings([NEGATIVE] * len(PROMPTS)).items()
+        embeddings = self.case.embeddings(PROMPTS) | {
+            f"negative_{name}": it for name, it in negative
+        }
         called = {"num_inference_steps": 6, "generator": torch.Generator().manual_seed(0)}
         called |= {"output": "latents", "height": self.size, "width": self.size}
-        return pipe(**self.embeddings(PROMPTS) | negative | called | more)
+        return pipe(**embeddings | called | more)
 
 
 def stable_diffusion_xl():
     def components():
         return {"unet": unet(**XL), "vae": vae(), "scheduler": scheduler()}
 
-    return Modular(StableDiffusionXLCoreDenoiseStep(), components, POOLED, (4, 8, 8), 16)
+    return Modular(StableDiffusionXLCoreDenoiseStep(), components, CASES["SDXL"], 16)
 
 
 def anima():
@@ -93,7 +87,7 @@ def anima():
         "denoise": anima_loop.AnimaDenoiseStep(),
     }
     blocks = diffusers.SequentialPipelineBlocks.from_blocks_dict(steps)
-    return Modular(blocks, components, WORDS, (4, 1, 8, 8), 64)
+    return Modular(blocks, components, Case(anima, WORDS, latent=(4, 1, 8, 8)), 64)
 
 
 @pytest.fixture(params=[stable_diffusion_xl, anima], ids=lambda make: make.__name__)
@@ -123,17 +117,12 @@ def test_finished_samples_enter_the_window_with_their_prompts_and_all_is_let_go_
     pipe = guided(modular, guidance)
     found = torch.cat([modular.generate(pipe) for _ in range(2)])
     window = guidance.window
-    assert window.latent_shape == modular.latent and len(window) == 6
+    assert window.latent_shape == modular.case.latent and len(window) == 6
     torch.testing.assert_close(window.features, unit_rows(found.flatten(1)), atol=1e-5, rtol=0)
-    rows = modular.embeddings(PROMPTS)
+    rows = modular.case.embeddings(PROMPTS)
     best = rows.get("pooled_prompt_embeds", rows["prompt_embeds"].mean(dim=1))
     torch.testing.assert_close(window.prompts[:3], unit_rows(best), atol=1e-5, rtol=0)
     assert "step" not in vars(pipe.scheduler) and "forward" not in vars(module_of(pipe))
-
-
-def test_with_the_memory_of_a_call_the_same_seed_gives_the_same_again(modular):
-    pipe = guided(modular, VendiGuidance(memory="call"))
-    assert torch.equal(*(modular.generate(pipe) for _ in range(2)))
 
 
 @pytest.mark.parametrize("cfg", [1.0, 3.0])
@@ -169,6 +158,6 @@ def test_an_image_that_starts_from_another_is_remembered_too():
     modular = stable_diffusion_xl()
     guidance = VendiGuidance()
     pipe = guided(modular, guidance)
-    given = {"image_latents": torch.randn(3, *modular.latent), "strength": 0.5}
+    given = {"image_latents": torch.randn(3, *modular.case.latent), "strength": 0.5}
     modular.generate(pipe, **given)
     assert len(guidance.window) == 3

@@ -1,8 +1,10 @@
 """Prompt features from what a callback is given, for pipelines that are only a name."""
 
+import diffusers
 import pytest
 import torch
 
+from vendi_guidance.adapter.families import FAMILIES, Family
 from vendi_guidance.adapter.prompts import (
     is_pooled_clip,
     prompt_features,
@@ -41,33 +43,14 @@ def test_asks_for_pooled_embeddings_or_else_for_tokens_and_their_mask(offered, a
     assert prompt_inputs(object()) == []
 
 
-def test_pooled_embeddings_are_taken_as_they_are_in_single_precision():
-    pooled = rows(2, 6)
-    given = {"latents": latents(), "add_text_embeds": pooled.half(), "prompt_embeds": rows(2, 5, 6)}
-    features = prompt_features(pipeline(), given)
-    assert features.dtype == torch.float32
-    assert torch.equal(features, pooled.half().float())
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16])
-@pytest.mark.parametrize("name", ["prompt_attention_mask", "prompt_embeds_mask"])
-def test_padding_does_not_count(name, dtype):
-    tokens = rows(2, 5, 6)
-    mask = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).to(dtype)  # one hides all
-    given = {"latents": latents(), "prompt_embeds": tokens, name: mask}
+def test_padding_does_not_count_and_a_mask_may_hide_all(dtype):
+    tokens = rows(2, 5, 6).half()
+    mask = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).to(dtype)
+    given = {"latents": latents(), "prompt_embeds": tokens, "prompt_embeds_mask": mask}
     features = prompt_features(pipeline(), given)
-    expected = torch.stack([tokens[0, :2].mean(dim=0), torch.zeros(6)])
-    assert torch.allclose(features, expected, atol=1e-6)
-    assert torch.equal(features, prompt_features(pipeline(), given, "prompt_embeds"))
-    features = prompt_features(pipeline(), given | {name: None})
-    assert torch.allclose(features, tokens.mean(dim=1))
-
-
-def test_a_mask_may_be_of_the_prompts_only():
-    tokens, mask = rows(4, 5, 6), torch.tensor([[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]])
-    given = {"latents": latents(), "prompt_embeds": tokens, "prompt_attention_mask": mask}
-    expected = torch.stack([tokens[2, 0], tokens[3, 1]])
-    assert torch.allclose(prompt_features(pipeline(), given), expected)
+    expected = torch.stack([tokens[0, :2].float().mean(dim=0), torch.zeros(6)])
+    torch.testing.assert_close(features, expected)
 
 
 def test_a_list_of_prompts_may_differ_in_length_and_come_in_pieces():
@@ -78,24 +61,11 @@ def test_a_list_of_prompts_may_differ_in_length_and_come_in_pieces():
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-def test_animatediff_repeats_tokens_for_each_frame_but_not_pooled_embeddings(copies):
-    prompts = rows(2 * copies, 5, 6)
-    given = {
-        "latents": latents(frames=2),
-        "prompt_embeds": prompts.repeat_interleave(2, dim=0),
-        "pooled": prompts[:, 0],
-    }
+def test_animatediff_does_not_repeat_pooled_embeddings_for_each_frame(copies):
+    pooled = rows(2 * copies, 6)
+    given = {"latents": latents(frames=2), "pooled": pooled}
     animated = pipeline("AnimateDiffSDXLPipeline")
-    assert torch.allclose(prompt_features(animated, given), prompts[-2:].mean(dim=1))
-    assert torch.equal(prompt_features(animated, given, "pooled"), prompts[-2:, 0])
-
-
-def test_a_named_input_is_used_whatever_else_there_is_and_without_any_there_are_no_features():
-    given = {"latents": latents(), "add_text_embeds": rows(2, 6), "mine": rows(2, 3)}
-    assert torch.equal(prompt_features(pipeline(), given, "mine"), given["mine"])
-    for name in (None, "add_text_embeds"):
-        assert prompt_features(pipeline(), {"latents": latents()}, name) is None
-    assert prompt_features(pipeline(), {"latents": latents(), "prompt_embeds": None}) is None
+    assert torch.equal(prompt_features(animated, given, "pooled"), pooled[-2:])
 
 
 @pytest.mark.parametrize(
@@ -120,3 +90,10 @@ def test_only_pooled_embeddings_of_clip_are_called_so():
     assert is_pooled_clip(pipeline("StableDiffusion3Pipeline"), [], "pooled_prompt_embeds")
     assert not is_pooled_clip(pipeline(), ["prompt_embeds"], None)
     assert not is_pooled_clip(pipeline("KolorsPipeline"), ["add_text_embeds"], None)
+
+
+@pytest.mark.parametrize("row", FAMILIES[1:], ids=lambda row: row.beginning)
+def test_a_row_is_of_pipelines_of_diffusers_and_says_something_of_them(row):
+    kinds = [name for name in dir(diffusers) if name.startswith(row.beginning)]
+    assert any(name.endswith("Pipeline") for name in kinds)
+    assert row != Family(row.beginning)

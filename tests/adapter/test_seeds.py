@@ -24,8 +24,6 @@ STEPS = 12
 SIZE = {"height": 16, "width": 16}
 SETTINGS = {"rounds": 2, "candidates": 2, "level": 9.5, "sigma_prompt": 0.3}  # at the first step
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-
 
 @pytest.fixture(scope="module")
 def stock():

@@ -1,17 +1,12 @@
 """The engine by itself: no diffusers, no pipeline, a denoiser of one line."""
 
-import dataclasses
-from itertools import pairwise
-
-import pytest
 import torch
 
 from vendi_guidance import Gaussian, vendi
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.settings import PRESETS, SIGMA_PROMPT, Published, Rounds, Settings
+from vendi_guidance.guidance.settings import SIGMA_PROMPT, Rounds
 from vendi_guidance.guidance.step import Level, Step
-from vendi_guidance.guidance.timing import CFG_STOP
 
 SHAPE = (4, 4, 4)
 LEVEL = 0.2 * 64**0.5  # noise to signal, of the default settings, for latents of 64 numbers
@@ -89,76 +84,6 @@ def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():
     _, _, single = guided(Rounds(rounds=4, candidates=1, diversity=0.5), count=4)
     assert network.evaluations == 4
     assert torch.equal(short.latents, single.latents)
-
-
-def test_rounds_are_due_once_where_the_level_is_crossed():
-    engine, levels = Engine(Rounds(), Memory(50)), torch.linspace(2, -2, 21).exp() * LEVEL
-    due = []
-    for index, (before, after) in enumerate(pairwise(levels.tolist())):
-        step = step_of(BlackOrWhite(before, after), index)
-        due.append(engine.is_due(step))
-        if due[-1]:
-            engine.modify(step)
-    assert due == [index == 10 for index in range(20)]
-
-
-@pytest.mark.parametrize(
-    ("settings", "is_due"),
-    [(Rounds(), True), (Published(every=4), True), (Rounds(diversity=0), False)],
-    ids=str,
-)
-def test_to_ask_whether_a_step_is_due_changes_nothing(settings, is_due):
-    engine, step = Engine(settings, Memory(50)), step_of(BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9))
-    before = dict(vars(engine))
-    assert [engine.is_due(step) for _ in range(3)] == [is_due] * 3
-    assert vars(engine) == before
-
-
-def test_a_due_step_that_is_not_modified_is_due_again_at_the_next():
-    engine, steps = Engine(Published(every=4), Memory(50)), []
-    for index in range(10):
-        step = Step(index, 10, torch.randn(8, *SHAPE), prompts=torch.ones(8, 3))
-        engine.observe(step)
-        if engine.is_due(step):
-            steps.append(index)
-            if index not in (0, 4, 5):  # where a scheduler would discard the change
-                engine.modify(step)
-    assert steps == [0, 1, 4, 5, 6, 8]
-
-
-def test_the_score_is_built_once_a_call(monkeypatch):
-    built = []
-    monkeypatch.setattr(
-        Rounds, "build_space", lambda self: built.append(self) or Settings.build_space(self)
-    )
-    guided()
-    assert len(built) == 1
-
-
-def test_cfg_is_off_until_the_rounds_and_at_low_noise():
-    engine, _, _ = guided(Rounds(cfg=0.25))
-    unmade = Engine(Rounds(cfg=0.25), Memory(50))
-    high, low = Level(1.0, CFG_STOP * 1.1), Level(1.0, CFG_STOP)
-    assert [unmade.share_of_cfg(high), unmade.share_of_cfg(high, are_made=True)] == [0, 0.25]
-    assert [engine.share_of_cfg(high), engine.share_of_cfg(low)] == [0.25, 0]
-
-
-def test_guidance_as_published_needs_no_network():
-    engine, latents = Engine(PRESETS["published"], Memory(50)), torch.randn(8, *SHAPE)
-    engine.remember(Step(1, 2, latents, prompts=torch.ones(8, 3)))
-    step = Step(0, 2, latents.roll(1, 0) + 0.1, prompts=torch.ones(8, 3))
-    assert engine.is_due(step)
-    moved = engine.modify(step).latents
-    assert not torch.equal(moved, step.latents)
-    torch.testing.assert_close(moved.flatten(1).norm(dim=1), step.latents.flatten(1).norm(dim=1))
-
-
-@pytest.mark.parametrize("name", ["network", "prompts"])
-def test_what_is_missing_is_said(name):
-    engine, network = Engine(Rounds(), Memory(50)), BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
-    step = dataclasses.replace(step_of(network), **{name: None})
-    with pytest.raises((RuntimeError, ValueError), match=name.removesuffix("s")):
-        engine.modify(step)
 
 
 def test_one_prompt_is_one_whatever_the_rounding_of_its_embedding():

@@ -131,11 +131,9 @@ def test_gradients_are_those_of_finite_differences(where, name, truncation):
     assert (gradient - expected).norm() <= 1e-6 * expected.norm() + 1e-9
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(0.5), Cosine()])
-@pytest.mark.parametrize("build", [RKE, lambda kernel: Vendi(kernel, Gaussian(0.3))])
-def test_objectives_hold_for_any_kernel(build, kernel):
+@pytest.mark.parametrize("objective", [RKE(Cosine()), Vendi(Cosine(), Gaussian(0.3))])
+def test_objectives_hold_for_other_kernels(objective):
     z, prompts, window = situation("usual")
-    objective = build(kernel)
     _, gradient = objective.gradient(z, prompts, window)
     expected = finite_differences(lambda x: objective.gradient(x, prompts, window).score, z)
     assert (gradient - expected).norm() < 1e-6 * expected.norm()
@@ -185,13 +183,6 @@ def test_similarity_is_the_prompt_kernel_and_one_where_prompts_do_not_count(name
     similarity = objectives(sigma_prompt=1.0)[name].similarity(t, torch.ones(3, 2, 3).double())
     expected = Gaussian(1.0).gram(unit_rows(t)) if name.startswith("cond") else torch.ones(3, 3)
     torch.testing.assert_close(similarity, expected.double())
-
-
-def test_a_zero_latent_gets_no_gradient():
-    _, gradient = objectives()["rke"].gradient(
-        torch.zeros(2, 5), None, filled_window(torch.eye(5), torch.ones(5, 1))
-    )
-    assert torch.equal(gradient, torch.zeros(2, 5))
 
 
 CONDITIONAL = RKE(Gaussian(1.0), Gaussian(1.0))

@@ -60,19 +60,13 @@ def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeyp
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
 
 
-def test_the_perturbed_prompt_is_asked_and_then_the_prompt_at_the_wanted_level():
-    network = Distilled()
-    engine, step = modified(network)
-    wanted = Level(1.0, 0.2 * 64**0.5)
-    asked = [(None, perturbed.PROMPT_NOISE), (wanted, None)]
-    assert network.asked == asked and engine.evaluations(step) == len(asked)
-
-
-def test_all_is_predicted_with_the_noise_of_the_samplers_latents():
+def test_the_perturbed_prompt_is_asked_and_then_the_prompt_with_the_noise_of_the_latents():
     network = Distilled()
     noise = torch.randn(network.denoised.shape, generator=seeded(5))
     latents = network.levels[1].mix(network.denoised, noise)
-    modified(network, latents=latents)
+    engine, step = modified(network, latents=latents)
+    asked = [(None, perturbed.PROMPT_NOISE), (Level(1.0, 0.2 * 64**0.5), None)]
+    assert network.asked == asked and engine.evaluations(step) == len(asked)
     torch.testing.assert_close(network.found[1], noise, rtol=0, atol=0.02)  # beside FAR
     expected = network.levels[0].mix(network.denoised, network.found[1])
     assert torch.equal(network.given[0], expected)

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from vendi_guidance import Published, Rounds, VendiGuidance
-from vendi_guidance.guidance.engine import PROPOSERS
 from vendi_guidance.guidance.setting import settings_of
 from vendi_guidance.guidance.settings import (
     DIVERSITY,
-    PROPOSALS,
     SETTINGS,
     adjusted,
     with_prefix,
@@ -111,11 +109,6 @@ def test_settings_are_given_once_and_as_settings():
         VendiGuidance(Rounds(), preset="published")
     with pytest.raises(TypeError, match=r"must be Rounds\(...\) or Published\(...\), got 'rke'"):
         VendiGuidance("rke")
-
-
-def test_each_proposal_has_a_way_to_make_moves():
-    assert tuple(PROPOSERS) == PROPOSALS
-    assert VendiGuidance(proposal="prompt").settings == Rounds(proposal="prompt")
 
 
 def test_the_documentation_lists_the_settings_as_they_are():

@@ -131,29 +131,20 @@ def test_gradients_pass_in_any_context_and_weights_are_left_as_they_were(context
     assert frozen == {"decoder.conv_in.weight", "decoder.conv_in.bias"}
 
 
-def test_a_decoder_that_overflows_in_half_precision_is_used_in_single_precision():
+@pytest.mark.parametrize("overflows", [False, True])
+def test_small_gradients_survive_half_precision_and_a_decoder_that_overflows_there(overflows):
     pipe = pipeline("SDXL")
-    pipe.vae.register_to_config(force_upcast=True)
-    space, latents = ImageSpace(encoder()), torch.randn(1, 4, 8, 8)
+    pipe.vae.register_to_config(force_upcast=overflows)
     pipe.vae.half()
-    weight = pipe.vae.decoder.conv_out.weight.clone()
-    used = []
+    weight, used = pipe.vae.decoder.conv_out.weight.clone(), []
     pipe.vae.decoder.register_forward_hook(lambda *given: used.append(given[2].dtype))
-    view = space.view(pipe, latents, Prediction(latents, 1.0, 0.0))
-    assert view.pull_back(torch.ones(1, 5)).isfinite().all()
-    assert used == [torch.float32] * 2
-    assert pipe.vae.dtype == torch.float16
-    assert torch.equal(pipe.vae.decoder.conv_out.weight, weight)
-
-
-def test_small_gradients_survive_half_precision():
-    pipe = pipeline("SDXL")
     space, latents = ImageSpace(encoder().half()), torch.randn(1, 4, 8, 8)
-    pipe.vae.half()
     pull_back = space.view(pipe, latents, Prediction(latents, 1.0, 0.0)).pull_back
     large, small = pull_back(torch.ones(1, 5)), pull_back(torch.full((1, 5), 1e-12))
     assert torch.allclose(small * 1e12, large, rtol=1e-3) and large.abs().sum() > 0
     assert torch.equal(pull_back(torch.zeros(1, 5)), torch.zeros_like(latents))
+    assert {*used} == {torch.float32 if overflows else torch.float16}
+    assert torch.equal(pipe.vae.decoder.conv_out.weight, weight) and weight.dtype == torch.float16
 
 
 def test_a_picture_that_is_not_finite_spoils_only_its_own_gradient():

@@ -98,10 +98,6 @@ def test_latents_left_to_a_refiner_are_not_remembered(guided):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"diversity_scale": -1.0, "diversity_preset": "published"},
-            "^diversity_scale must be .* got",
-        ),
         ({"diversity_level": -1}, "^diversity_level must be .* got -1"),
         ({"diversity_memory": "x"}, "^diversity_memory must be one of session, call, got 'x'"),
         ({"diversity_undistilled": "x"}, '^diversity_undistilled must be "auto", "adapters"'),
