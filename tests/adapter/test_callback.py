@@ -260,13 +260,6 @@ def test_the_bandwidth_settles_at_ten_prompts_of_this_call_and_earlier_ones():
     assert guidance.sigma_prompt == settled
 
 
-def test_pooled_clip_embeddings_get_the_published_bandwidth_at_once():
-    guidance = published(every=1, prompt_input="add_text_embeds")
-    tensors = {"latents": batch(3)[0], "add_text_embeds": torch.randn(3, 6)}
-    guidance(pipeline(), 0, 0, tensors)
-    assert guidance.sigma_prompt == 0.3
-
-
 @pytest.mark.parametrize("objective", ["conditional-rke", "rke", "conditional-vendi", "vendi"])
 def test_a_step_turns_by_its_scale_along_the_score_less_the_share_of_exemplars(objective):
     r = torch.Generator().manual_seed(0)

@@ -157,15 +157,6 @@ def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_a
 # What comes out
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_latents_keep_shape_and_dtype(sdxl, dtype):
-    embeddings = CASES["SDXL"].embeddings(PROMPTS).items()
-    spy = spied(sdxl.to(dtype), making(), **{name: each.to(dtype) for name, each in embeddings})
-    [made] = spy.changed
-    assert {latents.dtype for latents in (*spy.before, *spy.after)} == {dtype}
-    assert spy.after[made].shape == spy.before[made].shape and spy.after[-1].isfinite().all()
-
-
 @pytest.mark.parametrize("objective", ["vendi", "rke", "conditional-vendi", "conditional-rke"])
 @pytest.mark.parametrize("space", ["latent", "denoised"])
 @pytest.mark.parametrize("exemplars", [None, torch.ones(4, *CASES["SDXL"].latent)])
@@ -285,9 +276,9 @@ def test_the_upper_half_of_the_dial_spends_more(given, budget):
     assert budget_of(VendiGuidance(**given).settings) == pytest.approx(budget)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("kind", ["LMSDiscrete", "PNDM", "DDIM"])
-def test_one_broken_prediction_breaks_no_sample_whatever_the_schedulers_history(
+def test_one_broken_prediction_breaks_no_sample_whatever_the_dtype_and_the_schedulers_history(
     sdxl, kind, dtype, monkeypatch
 ):
     pipe, predicted = with_scheduler(sdxl.to(dtype=dtype), kind), []
@@ -304,7 +295,8 @@ def test_one_broken_prediction_breaks_no_sample_whatever_the_schedulers_history(
     spy = spied(pipe, making(), guided=True, **tensors)
     [made] = spy.changed
     assert torch.equal(spy.before[made][0], spy.after[made][0]) and len(predicted) == ROUNDS
-    assert spy.after[-1].isfinite().all() and spy.after[-1].dtype == dtype
+    assert spy.after[-1].isfinite().all()
+    assert {latents.dtype for latents in (*spy.before, *spy.after)} == {dtype}
 
 
 @pytest.mark.parametrize(
