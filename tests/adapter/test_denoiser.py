@@ -24,10 +24,8 @@ RESCALED = ["Lumina2", "Qwen-Image"]  # CFG that keeps a norm is not linear in i
 # a layer left out is a second evaluation, of the prompts alone, from the second step on
 SKIPPING = ("SD3", {"skip_guidance_layers": [0], "skip_layer_guidance_stop": 1.0})
 # tokens that could be taken for rows: there are 4 of each
-AS_MANY_AS_ROWS = {
-    "prompt_embeds": [torch.randn(4, 16), torch.randn(4, 16)],
-    "negative_prompt_embeds": [torch.randn(4, 16), torch.randn(4, 16)],
-}
+FOUR = torch.randn(4, 4, 16, generator=torch.Generator().manual_seed(3))
+AS_MANY_AS_ROWS = {"prompt_embeds": [*FOUR[:2]], "negative_prompt_embeds": [*FOUR[2:]]}
 OTHERS = ("FlowMatch", "DPMSolverSDE")  # of other models, or of another package
 SCHEDULERS = [name.removesuffix("Scheduler") for name in FAMILIES if not name.startswith(OTHERS)]
 
