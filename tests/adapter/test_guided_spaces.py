@@ -35,8 +35,8 @@ class Spy:
 
     def __call__(self, pipe, index, timestep, tensors):
         call = self.guidance._call
-        if call is not None and call._watch is not None:
-            self.levels.append(call._watch.levels)
+        if call is not None and call.watch is not None:
+            self.levels.append(call.watch.levels)
         self.before.append(tensors["latents"])
         tensors = self.guidance(pipe, index, timestep, tensors)
         self.after.append(tensors["latents"])

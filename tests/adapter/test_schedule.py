@@ -1,10 +1,12 @@
 """What a watched scheduler says of x0 and of its noise levels, against networks that know both."""
 
 import copy
+import gc
 import inspect
 import math
 import pickle
 import sys
+import weakref
 from types import ModuleType, SimpleNamespace
 from unittest import mock
 
@@ -185,6 +187,8 @@ def test_a_watched_scheduler_gives_the_same_bits_and_is_left_as_it_was(name, opt
     (plain, timesteps), (watched, _) = (ready(name, options, kind) for _ in range(2))
     samples = list(sampled(plain, timesteps))
     watch = Watch(watched).start().start()
+    with pytest.raises(RuntimeError, match="no step"):
+        _ = watch.prediction
     for sample, other in zip(sampled(watched, timesteps), samples, strict=True):
         assert torch.equal(sample.nan_to_num(), other.nan_to_num())
         assert watch.prediction is watch.prediction
@@ -212,6 +216,30 @@ def test_copies_and_files_of_a_watched_scheduler_are_plain_ones(tmp_path):
         assert "step" not in vars(other) | vars(scheduler)
         told = {key: value for key, value in scheduler.config.items() if key[0] != "_"}
         assert told.items() <= other.config.items()
+
+
+def test_only_the_last_step_is_held_until_the_watch_stops():
+    scheduler, timesteps = ready("DDIM", EVEN, E)
+    outputs = [EPS.clone(), EPS.clone()]
+    held = [weakref.ref(output) for output in outputs]
+    with Watch(scheduler) as watch:
+        for timestep in timesteps[:2]:
+            scheduler.step(outputs.pop(0), timestep, X0)
+            _ = watch.prediction
+        gc.collect()
+        assert [output() is not None for output in held] == [False, True]
+    gc.collect()
+    assert held[1]() is None
+
+
+@pytest.mark.parametrize("name", ["DDIM", "DDPM", "PNDM", "HeunDiscrete", "DPMSolverMultistep"])
+def test_a_prediction_read_late_is_still_of_its_own_step(name):
+    scheduler, timesteps = ready(name, {}, E)
+    with Watch(scheduler) as watch:
+        signal, noise = stated_level(scheduler, timesteps[0])
+        scheduler.step(EPS, timesteps[0], signal * X0 + noise * EPS)
+        scheduler.set_timesteps(7)
+        torch.testing.assert_close(watch.prediction.denoised, X0, atol=3e-5, rtol=0)
 
 
 # of PNDM and LMS a part is left or turned round, of the last two only what the network makes of it

@@ -1,5 +1,8 @@
 """The engine by itself: no diffusers, no pipeline, a denoiser of one line."""
 
+import dataclasses
+
+import pytest
 import torch
 
 from vendi_guidance import Gaussian, vendi
@@ -84,6 +87,12 @@ def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():
     _, _, single = guided(Rounds(rounds=4, candidates=1, diversity=0.5), count=4)
     assert network.evaluations == 4
     assert torch.equal(short.latents, single.latents)
+
+
+def test_a_step_without_its_network_is_refused():
+    engine, step = Engine(Rounds(), Memory(50)), step_of(BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9))
+    with pytest.raises(RuntimeError, match="rounds need the network"):
+        engine.modify(dataclasses.replace(step, network=None))
 
 
 def test_one_prompt_is_one_whatever_the_rounding_of_its_embedding():
