@@ -25,9 +25,7 @@ from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 logger = logging.getLogger(__name__)
 
 MOST_IN_A_ROW = 8
-
-SHOWN = ("conditional_vendi", "looks_per_prompt", "fidelity")
-"""The scores on the page; the second and third need a probe that knows the prompts."""
+SHOWN = ("conditional_vendi", "looks_per_prompt", "fidelity")  # the last two need a probe
 
 SCORES = Environment(autoescape=True).from_string("""
 <table>
@@ -46,11 +44,8 @@ SCORES = Environment(autoescape=True).from_string("""
 
 
 class Actions:
-    """The event handlers of a page, which return updates of its components.
-
-    Args:
-        folder: parent of the sessions' folders.
-    """
+    """The event handlers of a page, which return updates of its components; sessions have their
+    folders in `folder`."""
 
     def __init__(self, studio: Studio, folder: Path) -> None:
         self._studio, self._folder = studio, folder
@@ -129,12 +124,8 @@ class Actions:
 
 
 def read_window(uploaded: str | None, width: int | None) -> SlidingWindow:
-    """The memory in an uploaded file, whose prompt embeddings must have this width, if it is known.
-
-    Raises:
-        ValueError: the file is damaged, too large or of another text encoder. The message does not
-            contain its path.
-    """
+    """The memory in an uploaded file; ValueError, without its path, if it is damaged, too large or
+    of another text encoder than one of this width."""
     try:
         window = SlidingWindow.load(Path(uploaded or ""), largest=WINDOW)
         found = width if window.prompts is None else window.prompts.shape[1]
@@ -161,14 +152,12 @@ def status(text: str) -> Markup:
 
 
 def memory_text(session: Session) -> Markup:
-    """The number of remembered images."""
     count = len(session.window)
     images = "1 image is" if count == 1 else f"{count or 'No'} images are"
     return Markup("<p>{} remembered, of {} at most.</p>").format(images, session.window.size)
 
 
 def scores_text(comparison: Comparison) -> Markup:
-    """A table of the scores in `SHOWN`, and the verdict."""
     rows = []
     for name in filter(comparison.differences.get, SHOWN):
         difference, measure = comparison.differences[name], MEASURES[name]

@@ -56,11 +56,7 @@ class Page(gr.Blocks):
 
 
 def build(actions: Actions, examples: str) -> gr.Blocks:
-    """Build the page.
-
-    Args:
-        examples: initial prompts.
-    """
+    """The page, with these initial prompts."""
     old = (600, 86_400)  # seconds between clean-ups of displayed files, and the age of what goes
     with Page(title="Vendi Guidance", analytics_enabled=False, delete_cache=old) as page:
         gr.Markdown(INTRO)
@@ -126,6 +122,5 @@ def request_fields(examples: str) -> list[Any]:
 
 
 def whole_number(label: str, value: int, least: int, most: int, key: str) -> gr.Number:
-    """A field for a whole number."""
     ends: dict[str, Any] = {"minimum": least, "maximum": most, "info": f"{least} to {most}"}
     return gr.Number(value, label=label, precision=0, min_width=120, elem_id=key, **ends)

@@ -12,21 +12,15 @@ from filelock import FileLock
 
 from vendi_guidance.app.studio import Studio
 
-LARGEST_UPLOAD = 2**28
-"""Maximum size of a memory file in bytes: 300 SDXL images take 80 million."""
-
+LARGEST_UPLOAD = 2**28  # bytes of a memory file: 300 SDXL images take 80 million
 PREFIX = "vendi-guidance-app-"
-LOCK = ".lock"
-"""A lock file that a running server holds in its temporary folder."""
+LOCK = ".lock"  # held by a running server in its temporary folder
 
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A temporary folder for all files of the server, deleted at the end; if the server is killed,
-    the next one deletes it.
-
-    Must be entered before Gradio is imported, which reads the environment at that point.
-    """
+    """A temporary folder for all files of the server, deleted at the end, or by the next server.
+    Must be entered before Gradio is imported, which reads the environment at that point."""
     remove_abandoned(Path(gettempdir()))
     with TemporaryDirectory(prefix=PREFIX) as folder, FileLock(Path(folder, LOCK)):
         os.environ["GRADIO_TEMP_DIR"] = str(Path(folder, "shown"))
@@ -49,16 +43,8 @@ def remove_abandoned(folder: Path) -> None:
 def serving(
     folder: Path, studio: Studio, examples: str = "", port: int | None = None
 ) -> Iterator[str]:
-    """Serve the page within this context; yields its address.
-
-    Args:
-        folder: from `workspace`.
-        examples: initial prompts.
-        port: None takes the first free one from 7860.
-
-    Raises:
-        OSError: the port is taken.
-    """
+    """Serve the page within this context, in a folder from `workspace`, with these initial prompts;
+    yields its address. Port None is the first free one from 7860; OSError if it is taken."""
     import gradio as gr
 
     from vendi_guidance.app.actions import Actions

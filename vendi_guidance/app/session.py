@@ -1,7 +1,4 @@
-"""What a visitor asks for, the images on the page, and the memory of guidance.
-
-Sessions share only the model. Each has its own folder, which is deleted when the session ends.
-"""
+"""What a visitor asks for, the images on the page, and the memory of guidance."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,32 +11,20 @@ from vendi_guidance.runs.runner import Runner
 from vendi_guidance.storage.imagefolder import image_name
 from vendi_guidance.storage.prompt_files import fault_of
 
-ARMS = ("without", "with")
-"""The two arms of a generation: images without and with guidance. They name its folders."""
-
+ARMS = ("without", "with")  # guidance: the two runs of a generation, and their folders
 MOST_PROMPTS = 8
 LONGEST_PROMPT = 500
 
 
 @dataclass(frozen=True)
 class Request:
-    """Images to generate.
+    """Images to generate. Raises ValueError for a missing number, and for no prompts, too many, or
+    one that is too long or invalid; Gradio checks the ranges of numbers."""
 
-    Attributes:
-        text: prompts, one per line; a repeated one counts once.
-        images: number of images for each prompt.
-        diversity: the dial.
-        seed: seed of the first image.
-
-    Raises:
-        ValueError: a number is missing, or there are no prompts, too many, or one that is too long
-            or invalid. Gradio checks that the numbers lie in their fields' ranges.
-    """
-
-    text: str | None
-    images: int
+    text: str | None  # prompts, one per line; a repeated one counts once
+    images: int  # for each prompt
     diversity: float
-    seed: int
+    seed: int  # of the first image
 
     def __post_init__(self) -> None:
         prompts = self.prompts
@@ -53,7 +38,6 @@ class Request:
 
     @property
     def prompts(self) -> list[str]:
-        """The distinct prompts."""
         return list(dict.fromkeys(filter(None, map(str.strip, (self.text or "").splitlines()))))
 
 
@@ -74,28 +58,16 @@ class Generation:
 
 @dataclass
 class Session:
-    """The state of one visitor's page.
+    """The state of one visitor's page; sessions share only the model."""
 
-    Attributes:
-        folder: an empty folder for its files.
-        window: the memory of guidance.
-        generation: the images on the page.
-        stop: set it to stop the generation after the current denoising step.
-    """
-
-    folder: Path
+    folder: Path  # for its files; deleted when the session ends
     window: SlidingWindow = field(default_factory=lambda: SlidingWindow(WINDOW))
     generation: Generation | None = None
-    stop: Event = field(default_factory=Event)
+    stop: Event = field(default_factory=Event)  # ends a generation after the current step
 
     def pack(self) -> Path:
         """Write a zip file of the finished images, an imagefolder for each arm, with the memory
-        and, if the images are scored, the report.
-
-        Raises:
-            ValueError: there is no finished image.
-            OSError: the file cannot be written.
-        """
+        and, if the images are scored, the report; ValueError if no image is finished."""
         generation = self.generation
         if generation is None or not generation.images("without"):
             raise ValueError("There are no images yet: generate some first.")

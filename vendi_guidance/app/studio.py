@@ -1,8 +1,5 @@
-"""Generates the same prompts and seeds without and with guidance, as two runs that take turns, and
-scores them.
-
-These are runs like those of `vendi-guidance generate`, in folders of the session. The guided run
-begins with the session's memory and adds its images to it.
+"""Generates the same prompts and seeds without and with guidance and scores them, as two runs like
+those of `vendi-guidance generate` that take turns; the guided one continues the session's memory.
 """
 
 import math
@@ -35,22 +32,19 @@ from vendi_guidance.storage.prompt_files import save_prompts
 
 
 class StopGenerating(Exception):  # noqa: N818
-    """Raised within a pipeline call to stop it."""
+    """Stops a pipeline call from within."""
 
 
 class Studio:
     """A loaded model with which sessions take turns to generate, and what scores its images.
 
     Args:
-        options: options of the runs. Prompts, output and the fields of a `Request` are replaced.
-        images: name of an image embedder, as for `evaluate`. None is the probe's, or pixels.
-            Prompts are compared by the second text encoder of an SDXL, or by their words.
-        probe: folder of a classifier that says which looks images of its prompts have. None is the
-            one beside a demo model, if there is one.
+        options: of the runs; prompts, output and the fields of a `Request` are replaced.
+        images: name of an image embedder, as for `evaluate`; None is the probe's, or pixels.
+        probe: folder of a classifier of looks; None is the one beside a demo model, if any.
 
     Raises:
-        ValueError, OSError, ImportError: the model, the embedder or the probe cannot be used; the
-            message says why.
+        ValueError, OSError, ImportError: one of these cannot be used; the message says why.
     """
 
     def __init__(
@@ -77,11 +71,8 @@ class Studio:
     ) -> Iterator[Generation]:
         """Generate for a session; yields its generation after each batch of images.
 
-        `session.stop` ends it after the current denoising step; finished batches are kept. Each
-        step, `on_progress` gets the share that is done, and a description.
-
-        Raises:
-            ValueError, OSError: the images cannot be generated; the message says why.
+        `session.stop` ends it after the current step; finished batches are kept. `on_progress` gets
+        the share that is done and a description. ValueError or OSError if generation fails.
         """
 
         def on_step(step: int, steps: int) -> None:
@@ -137,11 +128,7 @@ class Studio:
             return open_run(options, ProcessGroup(0, 1, options.device), Stop(), stack, pipe)
 
     def compare(self, generation: Generation) -> Comparison:
-        """Compare the two arms.
-
-        Raises:
-            ValueError: there are too few images for any score.
-        """
+        """Compare the two arms; ValueError if there are too few images for any score."""
         embedding, reports = self._embedding, []
         judges = Judges(labels=open_labeler(self.probe, generation.request.prompts))
         for arm, run in generation.runs.items():

@@ -1,9 +1,5 @@
-"""The same prompts and seeds at several values of the dial, each a run in its own folder.
-
-Every run is compared with the one at 0, the stock pipeline. Judges of fidelity are scores of the
-evaluator: CLIPScore; the share of images that show what their prompt asks for, by a probe; or, for
-each attribute, the share of images that show the value that their prompt names.
-"""
+"""The same prompts and seeds at several values of the dial, each a run in its own folder, which is
+compared with the run at 0, the stock pipeline, by the evaluator's scores."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,18 +24,13 @@ NO_JUDGE = (
 
 @dataclass(frozen=True)
 class Score:
-    """A score of a run, NaN if it is not known.
-
-    Attributes:
-        low, high: its 95% confidence interval; None for too few images.
-        share, share_interval: the score as a multiple of the one at 0, paired by prompt.
-    """
+    """A score of a run, with 95% confidence intervals unless there are too few images."""
 
     title: str
-    value: float
+    value: float  # NaN if it is not known
     low: float | None
     high: float | None
-    share: float
+    share: float  # the score as a multiple of the one at 0, paired by prompt
     share_interval: tuple[float, float] | None = None
 
 
@@ -58,11 +49,7 @@ def sweep(
     runs: Sweep, values: Sequence[float], embedding: Embedding, judges: Judges
 ) -> Iterator[Point]:
     """Generate and score a run at each value, the first of them 0; finished images are reused.
-
-    Raises:
-        SystemExit: a signal asked to stop; the next call continues.
-        ValueError, OSError: a run cannot be generated or scored.
-    """
+    SystemExit if a signal asked to stop; ValueError or OSError if a run fails."""
     reader = ImageReader(runs.options.output / ".features", on_bad_image="fail")
     first: Report | None = None
     for value in values:
@@ -99,9 +86,8 @@ def verdict(points: Sequence[Point], keep: float) -> str:
 def in_words(score: Score) -> str:
     """A score as a multiple of the one at 0, as text."""
     ends = between(score.share_interval, ".3f")
-    return f"{score.title} ×{score.share:.3f}" + (
-        f" (95% confidence interval {ends})" if ends else ""
-    )
+    text = f"{score.title} ×{score.share:.3f}"
+    return f"{text} (95% confidence interval {ends})" if ends else text
 
 
 def scored(value: float, first: Report, report: Report, evaluations: float) -> Point:

@@ -15,14 +15,8 @@ PROMPTS, IMAGES = 12, 16  # most prompts shown, most images of each
 
 
 def save_page(folder: Path, points: Sequence[Point], keep: float, settings: dict[str, Any]) -> Path:
-    """Write `tune.html`, which is self-contained, and return its path.
-
-    Args:
-        settings: the settings that all runs share, JSON values.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Write `tune.html`, which is self-contained, with the settings that all runs share; returns
+    its path. OSError if the folder cannot be written."""
     rows = [{str(one.label): one.rows for one in point.report.analysis.groups} for point in points]
     runs = [Run(point.report) for point in points]
     labels = [*dict.fromkeys(map(str, points[0].report.inputs.groups or []))]
