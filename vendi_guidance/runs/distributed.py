@@ -38,14 +38,9 @@ class ProcessGroup:
         return self.rank == 0
 
     def share(self, values: Any, **tensors: Tensor | None) -> list[Shared]:
-        """Gather values and tensors of all processes, by rank; every process must call this.
+        """Gather JSON values and tensors of all processes, by rank; every process must call this.
 
-        Args:
-            values: JSON values.
-            tensors: tensors by name; the other processes receive them on the CPU, without None.
-
-        Raises:
-            ConnectionError: another process has ended.
+        The others' tensors are on the CPU, without None. ConnectionError if a process has ended.
         """
         if self.count == 1:
             return [(values, tensors)]
@@ -65,12 +60,8 @@ class ProcessGroup:
         return [unpack(message.numpy().tobytes()) for message in messages]
 
     def agree(self, step: Callable[[], T]) -> T:
-        """Return `step()` if it succeeds in all processes; every process must call this.
-
-        Raises:
-            ValueError, OSError: it failed here.
-            SystemExit: it failed in another process, which raises the error.
-        """
+        """Return `step()` if it succeeds in all processes; every process must call this. Its error
+        is raised where it failed, SystemExit in the others."""
         result, error = None, None
         try:
             result = step()
@@ -86,11 +77,8 @@ class ProcessGroup:
 
 @contextmanager
 def process_group(device: str) -> Iterator[ProcessGroup]:
-    """Connect the processes, if several were started, for the duration of the context.
-
-    Args:
-        device: device to compute on; "cuda" without a number gives each process its own GPU.
-    """
+    """Connect the processes, if several were started, for the duration of the context. The device
+    "cuda" without a number gives each process its own GPU."""
     end_with_launcher()
     if int(os.environ.get("WORLD_SIZE", 1)) < 2:
         if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:

@@ -111,21 +111,14 @@ class Checkpoints:
         self._remove_unneeded()
 
     def last(self) -> Progress | None:
-        """The progress of the run; None if it has not begun.
-
-        Raises:
-            ValueError: a file is damaged or of another version; the message names it.
-        """
+        """The progress of the run; None if it has not begun. ValueError that names the file if one
+        is damaged or of another version."""
         paths = self._paths()
         return _read(paths[-1]).progress if paths else None
 
     def restore(self, window: RunWindow, device: str) -> None:
         """Bring a window from before the run to its state after the last batch, adding samples from
-        a device.
-
-        Raises:
-            ValueError: a file is damaged or missing.
-        """
+        a device. ValueError if a file is damaged or missing."""
         left = 0  # samples whose checkpoints have been deleted
         progress = None
         for path in self._paths():
@@ -209,10 +202,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder against other runs; the lock ends with its process, even if killed.
-
-        Raises:
-            OSError: another run is writing there, or the folder cannot be written.
-        """
+        OSError if another run is writing there, or the folder cannot be written."""
         created = not self.path.exists()
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -242,12 +232,8 @@ class RunFolder:
 
     def recover(self) -> Progress | None:
         """Truncate what follows the last checkpoint; returns its progress, or None if the run has
-        to start from the beginning.
-
-        Raises:
-            ValueError: a checkpoint is damaged or missing, or does not match the metadata.
-            OSError: the folder cannot be written.
-        """
+        to start from the beginning. ValueError if a checkpoint is damaged or missing, or does not
+        match the metadata; OSError if the folder cannot be written."""
         progress = self.checkpoints.last()
         metadata, timings = self.path / METADATA, self.path / TIMINGS
         if progress is None:

@@ -38,15 +38,10 @@ def load_model(
     device: str,
     lora: Path | None = None,
 ) -> Any:
-    """Load a model onto its device, without progress bars.
+    """Load a model, and a LoRA's file into it, onto its device, without progress bars.
 
-    Args:
-        options: how to load it; `dtype` is the name of a torch dtype.
-        lora: file of a LoRA to load into it.
-
-    Raises:
-        ValueError: the model cannot be loaded: it requires custom code, is not in safetensors, or
-            its files are damaged or weights are missing; the message gives the reason.
+    `options.dtype` is the name of a torch dtype. ValueError if the model requires custom code, is
+    not in safetensors, is damaged or lacks weights.
     """
     check_model(folder)
     diffusers.utils.logging.disable_progress_bar()
@@ -118,15 +113,9 @@ def _add_lora(pipe: Any, file: Path) -> None:
 
 
 def load_undistilled(folder: Path | None, options: RunOptions, device: str) -> Undistilled:
-    """Load the network for `VendiGuidance(undistilled=...)`. With `options.offload`, it stays on
-    the CPU, and its layers move to the device one after another when it is called.
-
-    Args:
-        folder: what `models.find_undistilled` returns.
-
-    Raises:
-        ValueError: it cannot be loaded.
-    """
+    """Load the network for `VendiGuidance(undistilled=...)` from the folder that
+    `models.find_undistilled` returns. With `options.offload`, it stays on the CPU, and its layers
+    move to the device one after another when it is called. ValueError if it cannot be loaded."""
     if folder is None:
         return options.undistilled
     has_variant = any(folder.glob(weights_of(options.variant)))
@@ -153,11 +142,8 @@ def choose(
 ) -> tuple[str, str | None]:
     """The precision for a model on a device, as the name of a torch dtype, and a remark or None.
 
-    Args:
-        dtype: one of `options.DTYPES`. On a CPU, "auto" is bfloat16 if the processor supports it
-            natively and float32 otherwise; on a GPU, the half precision of the model's files.
-        folder: folder of the model.
-        variant: variant of its files, such as "fp16".
+    "auto" is, on a CPU, bfloat16 if the processor supports it natively and float32 otherwise; on a
+    GPU, the half precision of the model's files.
     """
     kind = torch.device(device).type
     if dtype != AUTO:

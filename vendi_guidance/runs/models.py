@@ -44,15 +44,11 @@ BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeE
 
 
 def find_model(name: str, variant: str | None = None) -> Path:
-    """The folder of a model, downloaded to the cache of the Hugging Face hub if necessary.
+    """A model's folder, or that of a repository such as "stabilityai/sdxl-turbo" in the cache of
+    the Hugging Face hub, downloaded if necessary, with the weights of a variant such as "fp16".
 
-    Args:
-        name: a folder, or a repository on the hub such as "stabilityai/sdxl-turbo".
-        variant: variant of the weight files to download, such as "fp16".
-
-    Raises:
-        FileNotFoundError: there is no such folder or repository, or the hub cannot be reached.
-        ValueError: the model requires custom code.
+    FileNotFoundError if there is neither, or the hub cannot be reached; ValueError if the model
+    requires custom code.
     """
     if _is_on_disk("model", name) or name.count("/") != 1:
         return Path(name)
@@ -86,16 +82,11 @@ def find_model(name: str, variant: str | None = None) -> Path:
 
 
 def find_lora(name: str) -> Path:
-    """The file of a LoRA, downloaded to the cache of the Hugging Face hub if necessary.
+    """The file of a LoRA: that file, the one in a folder, or one in the cache of the hub, where the
+    name is a repository such as "latent-consistency/lcm-lora-sdxl" or "owner/repository/file".
 
-    Args:
-        name: a file, a folder, a repository on the hub such as "latent-consistency/lcm-lora-sdxl",
-            or a file in a repository: "owner/repository/file".
-
-    Raises:
-        ImportError: peft is not installed.
-        FileNotFoundError: there is no such safetensors file, the folder has several, or the hub
-            cannot be reached.
+    ImportError without peft; FileNotFoundError if there is no such safetensors file, the folder has
+    several, or the hub cannot be reached.
     """
     optional_import("peft", "peft", f"--lora {name}", extra="lora")
     path, is_on_disk = Path(name), _is_on_disk("LoRA", name)
@@ -127,18 +118,11 @@ def find_lora(name: str) -> Path:
 
 
 def find_undistilled(name: str | None, model: Path, variant: str | None = None) -> Path | None:
-    """The folder of the network that `--undistilled` names, or None for the model's own.
+    """The folder of the network that `--undistilled` names: in a folder with a model or a network,
+    or of a model on the hub, downloaded if necessary; None for the model's own.
 
-    Args:
-        name: "auto", "adapters", a folder with a model or a network, or a model on the hub, whose
-            network is downloaded.
-        model: folder of the model that generates the images.
-        variant: variant of the files, such as "fp16", used if there are any.
-
-    Raises:
-        FileNotFoundError: there is no such network.
-        ValueError: its class or prediction type differs from that of the model's network, or the
-            model does not have exactly one network.
+    FileNotFoundError if there is none; ValueError if its class or prediction type differs from that
+    of the model's network, or the model does not have exactly one.
     """
     if name in (None, AUTO, ADAPTERS):
         return None
@@ -184,12 +168,8 @@ class Index(NamedTuple):
 
 
 def check_model(folder: Path) -> Index:
-    """Read the index of a model, and refuse one that requires code of its own.
-
-    Raises:
-        ValueError: the index is invalid, or a part is not a class of diffusers or transformers.
-        FileNotFoundError: the folder has no index.
-    """
+    """The index of a model. FileNotFoundError if there is none; ValueError if it is invalid, or a
+    part is not a class of diffusers or transformers and so requires code of its own."""
     path = folder / INDEX
     if not path.is_file():
         raise FileNotFoundError(
@@ -235,11 +215,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def fingerprint(folder: Path, variant: str | None = None) -> str:
     """SHA-256 of the files of a model, or of one of its parts, that a run loads. Of large files it
-    covers only blocks spread over them, so that it is fast.
-
-    Args:
-        variant: variant of the weights that are loaded, such as "fp16".
-    """
+    covers only blocks spread over them, so that it is fast."""
     names = sorted(check_model(folder).parts) if (folder / INDEX).is_file() else [""]
     files = [file for name in names for file in _loaded(folder / name, variant)]
     digest = hashlib.sha256()

@@ -29,12 +29,8 @@ FRAMES = ("num_frames", "frames", "video_length")
 
 
 def stock_class(name: str) -> type[DiffusionPipeline]:
-    """The diffusers pipeline with this name, if it generates images from prompts alone.
-
-    Raises:
-        ValueError: there is none, or it cannot be used in a run; the message gives the reason.
-        ImportError: it needs a library that is not installed.
-    """
+    """The diffusers pipeline with this name. ValueError if there is none, or it cannot be used in a
+    run; ImportError if it needs a library that is not installed."""
     kind = getattr(diffusers, name, None)
     if isinstance(kind, DummyObject):
         libraries = " and ".join(vars(kind)["_backends"])

@@ -21,28 +21,18 @@ PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
 
 @dataclass(frozen=True)
 class Manifest:
-    """`run.json`: all that the images of a run depend on, unchanged when it is resumed.
+    """`run.json`: all that the images of a run depend on, unchanged when it is resumed."""
 
-    Attributes:
-        settings: JSON values by the name of the option. That of a file or folder that the run reads
-            is its `name` as given, and the `sha256` of its content: see `read`.
-        versions: of Python and `PACKAGES`.
-    """
-
-    settings: dict[str, Any]
-    versions: dict[str, str]
+    settings: dict[str, Any]  # JSON values by the option's name; of a file or folder: see `read`
+    versions: dict[str, str]  # of Python and `PACKAGES`
 
     def save(self, folder: Path) -> None:
         write_json(folder / MANIFEST, FORMAT, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest":
-        """Read the `run.json` in a folder.
-
-        Raises:
-            ValueError: the file is damaged, or of another version, which the message names.
-            FileNotFoundError: there is no such file.
-        """
+        """The `run.json` in a folder. FileNotFoundError if there is none; ValueError if it is
+        damaged, or of another version, which the message names."""
         path = folder / MANIFEST
         try:
             content = read_json(path, FORMAT)
@@ -71,7 +61,8 @@ class Manifest:
 
 
 def read(name: object, sha256: str) -> dict[str, str]:
-    """The value in `Manifest.settings` of a file or folder that a run reads."""
+    """The value in `Manifest.settings` of a file or folder that a run reads: its name as given, and
+    the digest of its content."""
     return {"name": str(name), "sha256": sha256}
 
 

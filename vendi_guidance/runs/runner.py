@@ -41,16 +41,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sampler:
-    """How the pipeline is called.
+    """How the pipeline is called."""
 
-    Attributes:
-        generate: the images of a batch, given the pipeline and the arguments of its call, in which
-            each image has its own generator.
-        about: JSON values that describe it in `metadata.jsonl`.
-    """
-
+    # images of a batch; in the arguments of the call, each image has its own generator
     generate: Callable[[DiversityGuided, dict[str, Any]], list[Image]]
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)  # JSON values for `metadata.jsonl`
 
 
 PLAIN = Sampler(lambda pipe, arguments: pipe(**arguments).images)
@@ -107,12 +102,9 @@ class Runner:
 
     def rounds(self) -> Iterator[int]:
         """Generate the missing images, and yield the number of images of each round that is saved.
-        Unless `waits`, this is after the next round has been generated.
-
-        Raises:
-            OSError: the folder cannot be written; images of the rounds yielded so far are saved.
-            ValueError: a sample does not fit the window, or memory is too small for one image.
-        """
+        Unless `waits`, this is after the next round has been generated. OSError if the folder
+        cannot be written, when rounds yielded so far are saved; ValueError if a sample does not fit
+        the window, or memory is too small for one image."""
         items = self.plan.items(self.progress.done, self.progress.side_by_side)
         waiting: list[Item] = []
         done = self.progress.done  # including the round that is being saved

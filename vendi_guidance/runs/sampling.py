@@ -60,15 +60,8 @@ class Sampling:
 
 def sampling_of(stock: type[DiffusionPipeline], folder: Path, options: RunOptions) -> Sampling:
     """The sampling parameters of a run. Defaults come from the name of its model, else from the
-    model's configuration, else from the signature of the pipeline.
-
-    Args:
-        stock: the model's pipeline class.
-        folder: the model's folder.
-
-    Raises:
-        ValueError: the pipeline does not take a given option, or has no default number of steps.
-    """
+    model's configuration, else from the signature of the pipeline. ValueError if the pipeline does
+    not take a given option, or has no default number of steps."""
     taken = signature(stock.__call__).parameters
     steps, guidance_scale = options.steps, options.guidance_scale
     negative_prompt = options.negative_prompt

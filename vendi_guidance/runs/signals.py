@@ -25,17 +25,12 @@ class Stop:
 
     The first signal lets the current batch finish. A second Ctrl-C, or any signal outside of a
     batch, ends the process at once with exit status 128 + signal.
-
-    Attributes:
-        signal: number of the signal received, or None.
-        in_batch: whether a batch is being generated.
-        is_silent: print nothing, because another process prints the messages.
     """
 
     def __init__(self) -> None:
-        self.signal: int | None = None
-        self.in_batch = False
-        self.is_silent = False
+        self.signal: int | None = None  # that was received
+        self.in_batch = False  # whether a batch is being generated
+        self.is_silent = False  # whether another process prints the messages
         self._since = 0.0
 
     def __enter__(self) -> "Stop":
