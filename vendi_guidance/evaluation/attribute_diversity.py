@@ -48,23 +48,15 @@ class Shares:
 
 @dataclass(frozen=True)
 class AttributeScores:
-    """One attribute in all images.
-
-    Attributes:
-        effective_values: the exponential of the mean entropy over prompts that leave the attribute
-            open; None without any.
-        even, training: the same for as many images with equally likely values, and for as many
-            training images; None if these are not known.
-        named_kept: the share of images that show the value that their prompt names, mean over
-            prompts; None if no prompt names one. Its interval covers the choice of prompts and the
-            judge's uncertainty.
-    """
+    """One attribute in all images; None for what no prompt or no training mix tells."""
 
     attribute: Attribute
     by_prompt: list[Shares]
-    effective_values: Estimate | None
-    even: float | None
-    training: float | None
+    effective_values: Estimate | None  # exp of the mean entropy over prompts that leave it open
+    even: float | None  # the same for as many images with equally likely values
+    training: float | None  # the same for as many training images
+    # share of images that show the value named, mean over prompts that name one; the interval
+    # covers the choice of prompts and the judge's uncertainty
     named_kept: Estimate | None
 
 

@@ -57,25 +57,15 @@ class LazyImages(Sequence[Image.Image]):
 
 @dataclass(frozen=True)
 class Batch:
-    """n images with their prompts.
-
-    Attributes:
-        images: the images.
-        prompts: n prompts, or None.
-        seconds: n generation times, or None.
-        name: name of the batch, or "".
-        rows: n rows of the folder's `metadata.jsonl`, or None.
-        note: the source of a folder's prompts, and how many images were left out without one.
-        groups: n labels of images that belong together; None groups images by prompt.
-    """
+    """n images with their prompts."""
 
     images: LazyImages
     prompts: list[str] | None
-    seconds: list[float] | None = None
+    seconds: list[float] | None = None  # that each image took
     name: str = ""
-    rows: list[dict[str, Any]] | None = None
-    note: str = ""
-    groups: Sequence[Hashable] | None = None
+    rows: list[dict[str, Any]] | None = None  # of the folder's `metadata.jsonl`
+    note: str = ""  # the source of a folder's prompts, and how many images were left out for it
+    groups: Sequence[Hashable] | None = None  # of images that belong together; None: by prompt
 
     def take(self, rows: Sequence[int]) -> "Batch":
         """The batch of some of the images, given by positions and in their order."""

@@ -41,17 +41,11 @@ class BadImage(NamedTuple):
 
 
 class FileFeatures(NamedTuple):
-    """Features of the m files that could be read.
+    """Features of the m files that could be read."""
 
-    Attributes:
-        features: (m, d) float32.
-        kept: for each row, the position of its file in the paths given, in ascending order.
-        bad: the other files.
-    """
-
-    features: Tensor
-    kept: list[int]
-    bad: list[BadImage]
+    features: Tensor  # (m, d) float32
+    kept: list[int]  # the position of each row's file in the paths given, ascending
+    bad: list[BadImage]  # the other files
 
 
 def file_features(

@@ -16,32 +16,21 @@ CONFIG = "open_clip_config.json"
 
 
 class OpenClip(NamedTuple):
-    """A loaded model and its preprocessing.
+    """A loaded model and its preprocessing."""
 
-    Attributes:
-        name: the name it was requested by, with PRETRAINED filled in.
-        model: has `visual` and `encode_text`.
-        open_tokenizer: opens the tokenizer of `encode_text`, which may need more files.
-        transform, preprocessing: the preprocessing of an image, and its settings as JSON values.
-    """
-
-    name: str
-    model: Any
-    open_tokenizer: Callable[[], Any]
+    name: str  # it was requested by, with PRETRAINED filled in
+    model: Any  # has `visual` and `encode_text`
+    open_tokenizer: Callable[[], Any]  # of `encode_text`, which may need more files
     transform: Callable[[Image.Image], Tensor]
-    preprocessing: dict[str, Any]
+    preprocessing: dict[str, Any]  # settings of `transform`, as JSON values
 
 
 def load_open_clip(name: str) -> OpenClip:
-    """Load a model and its preprocessing.
+    """Load a model and its preprocessing; ValueError if OpenCLIP cannot, or only from a pickle.
 
-    Args:
-        name: `MODEL[/PRETRAINED]` as listed by `open_clip.list_pretrained` (PRETRAINED defaults to
-            the first in the list), `hf-hub:NAME`, or a folder with OpenCLIP's configuration and
-            `open_clip_model.safetensors`. "" is OpenAI's ViT-B-32.
-
-    Raises:
-        ValueError: OpenCLIP does not list the model, cannot load it, or has it only as a pickle.
+    The name is `MODEL[/PRETRAINED]` as listed by `open_clip.list_pretrained` (PRETRAINED defaults
+    to the first in the list), `hf-hub:NAME`, or a folder with OpenCLIP's configuration and
+    `open_clip_model.safetensors`. "" is OpenAI's ViT-B-32.
     """
     open_clip = optional_import("open_clip", "open_clip_torch", "CLIP")
     name, tag = (name or "ViT-B-32/openai").removeprefix("local-dir:"), None

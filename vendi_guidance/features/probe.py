@@ -177,12 +177,8 @@ def probe_pixels(image: Image.Image) -> Tensor:
 
 
 def load_probe(folder: str | Path) -> Probe:
-    """Load the probe in a folder.
-
-    Raises:
-        FileNotFoundError: the folder has no probe.
-        ValueError: its config or its weights are damaged.
-    """
+    """Load the probe in a folder. FileNotFoundError if there is none, ValueError if its config or
+    its weights are damaged."""
     path = Path(folder, "config.json")
     if not path.is_file():
         where = folder or "(no folder)"

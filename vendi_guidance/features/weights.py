@@ -22,11 +22,7 @@ _PATCHED = RLock()  # held while `all_weights` patches classes, which all thread
 
 def model_folder(name: str, weights: str = "*.safetensors") -> Path:
     """The folder of a model: `name`, or a repository on the hub, downloaded if necessary.
-
-    Raises:
-        FileNotFoundError: there is no such folder or repository, or it has no file that matches
-            `weights`; the message says how to fetch or convert it.
-    """
+    FileNotFoundError, which says how to fetch or convert it, if it or its `weights` are missing."""
     folder, command = Path(name), ""
     if folder.is_file():
         raise FileNotFoundError(f"{name} is a file: name the folder of a model")
