@@ -46,21 +46,17 @@ class ScaledCFG(threading.local):
 
     Each thread that shares the network has a share and evaluations of its own. While the share is
     between 0 and 1, what CFG adds is computed `every` N-th step and reused in between.
-
-    Attributes:
-        share: of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step
-            always uses full CFG, because the batch size is not known yet.
-        known: the network's output for the prompts at the next step, which is then not evaluated;
-            None where it has to be. Only while the share is 0.
-        evaluations: those of the last step; the first one includes the rows of the prompts.
-        rows_evaluated: total number of rows since the call began.
     """
 
     def __init__(self, pipeline: Any, watch: Watch, every: int = 1) -> None:
+        # of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step
+        # always uses full CFG, because the batch size is not known yet
         self.share = 1.0
+        # the network's output for the prompts at the next step, which is then not evaluated; None
+        # where it has to be. Only while the share is 0
         self.known: Any = None
-        self.evaluations: list[Evaluation] = []
-        self.rows_evaluated = 0
+        self.evaluations: list[Evaluation] = []  # of the last step; the first has the prompts' rows
+        self.rows_evaluated = 0  # since the call began
         self._pipeline = pipeline
         self._watch = watch
         self._every = every

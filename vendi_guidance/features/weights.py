@@ -67,9 +67,8 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def all_weights(*kinds: Any, unless: tuple[str, ...] = ()) -> Iterator[None]:
-    """Context in which loading a model fails if its files lack weights.
-
-    By default transformers and diffusers initialize missing weights randomly and only log it.
+    """Context in which loading a model fails if its files lack weights, which transformers and
+    diffusers by default initialize randomly and only log.
 
     Args:
         kinds: base classes whose `from_pretrained` is checked, including calls by libraries.

@@ -80,10 +80,7 @@ class Engine:
 
     def modify(self, step: Step, remark: str = "") -> Step:
         """The step with guided latents; `remark` ends the line logged for a call of few steps.
-
-        Raises:
-            ValueError: the samples do not fit the memory's, or rounds cannot be made.
-        """
+        ValueError if the samples do not fit the memory's, or rounds cannot be made."""
         if self._score is None:
             self._score = self.memory.score(self.settings, step.prompts)
         self._rounds_are_made, self._is_pending = True, False

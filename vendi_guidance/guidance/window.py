@@ -119,11 +119,8 @@ class SlidingWindow(Samples):
         self.enter(features, prompts)
 
     def resize(self, size: int) -> None:
-        """Set the number of samples to remember; the oldest leave if there is no room.
-
-        Raises:
-            ValueError: size < 1.
-        """
+        """Set the number of samples to remember; the oldest leave if there is no room. ValueError
+        if size < 1."""
         check_count("window", size)
         if size == self.size:
             return
@@ -139,11 +136,7 @@ class SlidingWindow(Samples):
 
     @contextmanager
     def resized(self, size: int) -> Iterator[None]:
-        """`resize` as a context, undone if the block raises.
-
-        Raises:
-            ValueError: size < 1.
-        """
+        """`resize` as a context, undone if the block raises; ValueError if size < 1."""
         before = dict(vars(self))  # `resize` copies the samples, so these stay as they are
         self.resize(size)
         try:
