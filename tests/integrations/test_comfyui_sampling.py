@@ -1,6 +1,7 @@
 """The wrapper of ComfyUI's samplers, with the arguments that ComfyUI 0.3.64 gave it."""
 
 import sys
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import ClassVar
@@ -16,7 +17,6 @@ from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance import budget, noise, timing
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.samples import unit_rows
-from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Rounds
 
 SHAPE = (8, 4, 4, 4)
@@ -150,47 +150,37 @@ def diversity(samples):
         (euler, Velocity, SIGMAS / (1 + SIGMAS)),
     ],
 )
-def test_samples_of_a_prompt_differ(tmp_path, function, sampling, sigmas):
-    guider, how = Guider(sampling), {"function": function, "sigmas": sigmas}
-    samples = draw(memory(tmp_path), guider, **how)
-    assert samples.isfinite().all()
-    assert diversity(samples) > 1.5 * diversity(draw(None, Guider(sampling), **how))
-    assert guider.sigmas.count(float(sigmas[AT])) > EVALUATIONS
+def test_samples_differ_and_only_rounds_are_evaluated_beside_the_steps(
+    tmp_path, function, sampling, sigmas
+):
+    """A sampler with hooks in the model does not take what the rounds predicted for its own."""
+    guider, plain, how = Guider(sampling), Guider(sampling), {"function": function}
+    samples = draw(memory(tmp_path), guider, sigmas=sigmas, **how)
+    assert diversity(samples) > 1.5 * diversity(draw(None, plain, sigmas=sigmas, **how))
+    expected, own = plain.sigmas, float(sigmas[AT])
+    at = expected.index(own)
+    expected[at:at] = [own] * (EVALUATIONS + (function is ahead_of_the_model))
+    assert guider.sigmas == expected
 
 
-def test_a_velocity_model_is_not_guided_where_there_is_no_signal(tmp_path):
+def test_a_step_without_signal_is_not_guided_nor_is_an_image_whose_noise_is_sought(tmp_path):
     guider = Guider(Velocity)
-    sigmas = torch.tensor([1.0, 0.5, 0.0])
-    draw(memory(tmp_path), guider, sigmas=sigmas)
+    draw(memory(tmp_path), guider, sigmas=torch.tensor([1.0, 0.5, 0.0]))
     assert guider.sigmas.count(1.0) == 1
-
-
-def test_an_image_whose_noise_is_sought_is_not_guided(tmp_path):
-    """Sigmas of FlipSigmas ascend."""
-    given = {"sigmas": SIGMAS.flip(0).clamp(min=1e-4), "latents": noise_of(1)}
+    given = {"sigmas": SIGMAS.flip(0).clamp(min=1e-4), "latents": noise_of(1)}  # FlipSigmas
     found = draw(memory(tmp_path, "file"), **given)
     assert torch.equal(found, draw(None, **given)) and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("function", "own"), [(euler, 0), (ahead_of_the_model, 1)])
-def test_each_step_is_evaluated_once_and_the_rounds_at_their_level(tmp_path, function, own):
-    """A sampler with hooks in the model does not take what the rounds predicted for its own."""
-    guider = Guider()
-    draw(memory(tmp_path), guider, function)
-    expected = SIGMAS[:-1].tolist()
-    expected[AT : AT + 1] = [expected[AT]] * (1 + EVALUATIONS + own)
-    assert guider.sigmas == expected
-
-
-@pytest.mark.parametrize(("sampling", "ratio", "sigma"), [(Noise, 3.0, 3.0), (Velocity, 3.0, 0.75)])
+@pytest.mark.parametrize(("sampling", "sigma"), [(Noise, 3.0), (Velocity, 0.75)])
 def test_the_model_predicts_at_a_level_that_the_schedule_skips(
-    tmp_path, monkeypatch, sampling, ratio, sigma
+    tmp_path, monkeypatch, sampling, sigma
 ):
     sigmas = SIGMAS if sampling is Noise else SIGMAS / (1 + SIGMAS)
 
     def modify(engine, step):
         network = step.network
-        clean = network.denoise(step.latents, network.at(ratio))
+        clean = network.denoise(step.latents, network.at(3.0))
         network.restart(clean, clean)
         return step
 
@@ -213,30 +203,23 @@ def test_a_model_whose_sigmas_are_of_another_kind_is_refused(tmp_path, monkeypat
         draw(memory(tmp_path), Guider(Squared), sigmas=SIGMAS**0.5)
 
 
-def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_path):
-    guider = Guider()
+@pytest.mark.parametrize("names", [["cfg"], ["cfg1", "cfg2"]])
+def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_path, names):
+    seen = []
+
+    class Scaled(Guider):
+        def __call__(self, x, sigma, **options):
+            seen.append((float(sigma[0]), {getattr(self, name) for name in names}))
+            return super().__call__(x, sigma, **options)
+
+    guider = Scaled(cfg=1.0)
+    vars(guider).update(dict.fromkeys(names, CFG))
     draw(memory(tmp_path), guider)
-    before, after = guider.seen[: AT + 1 + EVALUATIONS], guider.seen[AT + 1 + EVALUATIONS :]
-    assert {cfg for _, cfg in before} == {1.0}
+    before, after = seen[: AT + 1 + EVALUATIONS], seen[AT + 1 + EVALUATIONS :]
+    assert all(scales == {1.0} for _, scales in before)
     half = 1 + Rounds.cfg * (CFG - 1)
-    assert all(cfg == (half if sigma > timing.CFG_STOP else 1.0) for sigma, cfg in after)
-    assert guider.cfg == CFG
-
-
-def test_the_scales_of_a_guider_with_two_are_both_off(tmp_path):
-    scales = []
-
-    class Dual(Guider):
-        cfg1, cfg2 = 3.0, 2.0  # beside a cfg of 1
-
-        def __call__(self, *args, **kwargs):
-            scales.append((self.cfg1, self.cfg2))
-            return super().__call__(*args, **kwargs)
-
-    guider = Dual(cfg=1.0)
-    draw(memory(tmp_path), guider)
-    assert scales[0] == (1.0, 1.0) and scales[AT + 1 + EVALUATIONS] == (2.0, 1.5)
-    assert (guider.cfg1, guider.cfg2) == (3.0, 2.0)
+    assert all(cfg == {half if sigma > timing.CFG_STOP else 1.0} for sigma, cfg in after)
+    assert {getattr(guider, name) for name in names} == {CFG}
 
 
 def test_the_sampler_draws_other_noise_after_the_rounds_than_at_its_first_steps(tmp_path):
@@ -269,21 +252,18 @@ def test_a_file_holds_the_finished_samples(tmp_path, function):
     torch.testing.assert_close(features, unit_rows(samples.flatten(1)), atol=1e-3, rtol=0)
 
 
-def test_a_damaged_file_is_said_before_anything_is_drawn(tmp_path):
-    draw(memory(tmp_path, "file"))
+def test_a_damaged_file_is_said_before_anything_is_drawn_and_an_unwritable_one_afterwards(
+    tmp_path, caplog
+):
+    samples = draw(memory(tmp_path, "file"))
     [path] = tmp_path.iterdir()
     path.write_bytes(b"no tensors")
     with pytest.raises(ValueError, match=path.name):
         draw(memory(tmp_path, "file"), guider := Guider())
     assert guider.seen == [] and path.read_bytes() == b"no tensors"
-
-
-def test_a_file_that_cannot_be_written_costs_no_samples(tmp_path, caplog):
-    (tmp_path / "file").touch()
-    samples = draw(memory(tmp_path / "file", "file"))
-    assert torch.equal(samples, draw(memory(tmp_path)))
+    assert torch.equal(draw(memory(path, "file")), samples)
     [message] = caplog.messages
-    assert "not remembered: " in message and str(tmp_path / "file") in message
+    assert "not remembered: " in message and str(path) in message
 
 
 @pytest.mark.parametrize(
@@ -319,19 +299,17 @@ def in_two_runs(where, sigmas, cut, runs=draw, **given):
     return runs(where, sigmas=sigmas[cut:], noise=torch.zeros(SHAPE), latents=first, **given)
 
 
-def on_a_gpu(where, sigmas, **given):
-    """A run whose sampler is given copies of sigmas that lay on the CPU."""
+def with_copied_sigmas(where, sigmas, **given):
+    """A run whose sampler is given copies of sigmas, as on a GPU."""
     guider = given["guider"]
     guider.model_options = {}
 
-    class Outer:
-        class_obj = guider
+    def outer(noise, latents, sampler, sigmas, *others):
+        options = {**guider.model_options, "transformer_options": {}}
+        return draw(where, sigmas=sigmas.clone(), model_options=options, **given)
 
-        def __call__(self, noise, latents, sampler, sigmas, *others):
-            options = {**guider.model_options, "transformer_options": {}}
-            return draw(where, sigmas=sigmas.clone(), model_options=options, **given)
-
-    return keep_schedule(Outer(), None, None, None, sigmas, None)
+    outer.class_obj = guider
+    return keep_schedule(outer, None, None, None, sigmas, None)
 
 
 @pytest.fixture(params=[1.1, 1.5, 1.7, 3.0])
@@ -340,7 +318,7 @@ def sigmas(request):
     return torch.tensor([14.6, 6.0, 4.0, request.param, 0.9, 0.5, 0.2, 0.0])
 
 
-@pytest.mark.parametrize("runs", [draw, on_a_gpu])
+@pytest.mark.parametrize("runs", [draw, with_copied_sigmas])
 @pytest.mark.parametrize("cfg", [1.0, CFG])
 @pytest.mark.parametrize("cut", range(1, len(SIGMAS) - 1))
 def test_two_runs_give_the_image_of_one(tmp_path, cut, sigmas, cfg, runs):
@@ -413,49 +391,35 @@ def test_a_sampler_without_a_function_is_refused(tmp_path):
         DiverseSampling(Rounds(), memory(tmp_path))(run, *args)
 
 
-class Conditioned(Guider):
-    """Keeps the conditioning that it evaluates the model with, as ComfyUI prepares it."""
-
-    def __init__(self):
-        made = {
-            "c_crossattn": SimpleNamespace(cond=torch.randn(1, 5, 16)),
-            "attention_mask": SimpleNamespace(cond=torch.tensor([[1, 1, 1, 0, 0]])),
-            "y": SimpleNamespace(cond=torch.ones(1, 3)),
-        }
-        super().__init__()
-        self.conds["positive"][0]["model_conds"] = made
-        self.given = []
-
-    def __call__(self, *args, **kwargs):
-        self.given.append(self.conds["positive"][0]["model_conds"])
-        return super().__call__(*args, **kwargs)
-
-
 def test_a_round_can_ask_for_a_perturbed_prompt_which_only_that_evaluation_gets(
     tmp_path, monkeypatch
 ):
-    asked = []
+    tokens, given = torch.randn(1, 5, 16), []
+    mask = SimpleNamespace(cond=torch.tensor([[1, 1, 1, 0, 0]]))
+    own = {"c_crossattn": SimpleNamespace(cond=tokens), "attention_mask": mask, "y": object()}
 
-    def ask(score, step):
-        before = len(guider.given)
+    class Conditioned(Guider):
+        def __call__(self, *args, **kwargs):
+            given.append(self.conds["positive"][0]["model_conds"])
+            return super().__call__(*args, **kwargs)
+
+    def modify(engine, step):
         perturb = partial(noise.Noise(step.first_latents).on_prompt, sigma=2.0)
-        step.network.denoise(step.latents, perturb=perturb)
-        asked.append(guider.given[before])
-        return gradient(score, step)
+        clean = step.network.denoise(step.latents, perturb=perturb)
+        step.network.restart(clean, clean)
+        return step
 
-    gradient = Score.gradient
-    monkeypatch.setattr(Score, "gradient", ask)
+    monkeypatch.setattr(Engine, "modify", modify)
     guider = Conditioned()
-    own = guider.conds["positive"][0]["model_conds"]
+    guider.conds["positive"][0]["model_conds"] = own
     draw(memory(tmp_path), guider)
-    assert len(asked) == EVALUATIONS // 2
-    assert [given for given in guider.given if given is not own] == asked
-    tokens, near = own["c_crossattn"].cond, asked[0]["c_crossattn"].cond
-    assert near.shape == (len(noise_of(0)), 5, 16)
+    [perturbed] = [conds for conds in given if conds is not own]
+    near = perturbed["c_crossattn"].cond
+    assert near.shape == (len(noise_of(0)), 5, 16) and perturbed["y"] is own["y"]
     moved = (near != tokens).any(dim=2)
     assert moved[:, :3].all() and not moved[:, 3:].any()
     assert len(near[:, 0].unique(dim=0)) == len(near)
-    assert asked[0]["y"] is own["y"] and guider.conds["positive"][0]["model_conds"] is own
+    assert guider.conds["positive"][0]["model_conds"] is own
 
 
 class Patcher:
@@ -471,7 +435,7 @@ class Patcher:
         self.model.current_patcher = None
 
 
-class Distilled(Conditioned):
+class Distilled(Guider):
     """Keeps which model was evaluated, of those that ComfyUI has loaded."""
 
     model_options: ClassVar = {}
@@ -508,26 +472,19 @@ def loaded(monkeypatch):
     return patchers
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_the_undistilled_model_predicts_in_the_rounds_alone(tmp_path, loaded, shared):
-    guider = Distilled(loaded)
+@pytest.mark.parametrize(("shared", "fails"), [(False, False), (True, False), (True, True)])
+def test_the_undistilled_model_predicts_in_the_rounds_alone(tmp_path, loaded, shared, fails):
+    guider = Distilled(loaded, fails)
     own = guider.model_patcher
     base = Patcher(own.model if shared else SimpleNamespace(model_sampling=Noise))
-    draw(memory(tmp_path), guider, undistilled=base)
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        draw(memory(tmp_path), guider, undistilled=base)
     names = ["base" if it is base else "own" for it in guider.evaluated]
     rest = len(SIGMAS) - 1 - AT
-    assert names == ["own"] * (AT + 1) + ["base"] * EVALUATIONS + ["own"] * rest
+    of_rounds, after = (1, 0) if fails else (EVALUATIONS, rest)
+    assert names == ["own"] * (AT + 1) + ["base"] * of_rounds + ["own"] * after
     assert loaded == [own, base, own]
     assert guider.inner_model is own.model and own.model.current_patcher is own
-
-
-def test_after_an_error_in_the_rounds_the_samplers_model_is_back(tmp_path, loaded):
-    guider = Distilled(loaded, fails=True)
-    own = guider.model_patcher
-    with pytest.raises(ZeroDivisionError):
-        draw(memory(tmp_path), guider, undistilled=Patcher(own.model))
-    assert guider.inner_model is own.model and own.model.current_patcher is own
-    assert loaded[-1] is own
 
 
 def test_an_undistilled_model_of_another_kind_is_refused(tmp_path, loaded):

@@ -2,8 +2,6 @@
 
 import io
 import os
-import subprocess
-import sys
 from itertools import combinations
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -44,23 +42,6 @@ def workflow(server):
         return prompt
 
     return build
-
-
-WITHOUT_DIFFUSERS = """
-import sys
-from pathlib import Path
-from scripts.comfyui.__main__ import models, start
-
-sys.modules["diffusers"] = None
-start(Path(sys.argv[1]))
-print(*(name for *_, name in models()), sep=", ")
-"""
-
-
-def test_the_script_builds_its_models_without_diffusers():
-    command = [sys.executable, "-c", WITHOUT_DIFFUSERS, os.environ["COMFYUI"]]
-    found = subprocess.run(command, capture_output=True, text=True)
-    assert found.stdout.splitlines()[-1:] == ["random SDXL, random Flux"], found.stderr
 
 
 def images(server, run):
@@ -108,18 +89,10 @@ def test_without_one_comfyui_answers_from_its_cache(server, workflow):
     assert {DIVERSE, SAMPLER} <= set(server.run(workflow({"seed": 4})).cached)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"memory": "file", "memory_name": ".."}, "the name of a memory begins with"),
-        ({"diversity": float("nan")}, "diversity must be between 0 and 1, got nan"),
-    ],
-)
-def test_wrong_inputs_are_refused_before_anything_is_executed(server, workflow, inputs, message):
-    status, answer = server.post("/prompt", {"prompt": workflow(**inputs)})
-    assert status == 400
+def test_wrong_inputs_are_refused_before_anything_is_executed(server, workflow):
+    status, answer = server.post("/prompt", {"prompt": workflow(diversity=float("nan"))})
     [error, *_] = answer["node_errors"][DIVERSE]["errors"]
-    assert message in error["details"]
+    assert status == 400 and "diversity must be between 0 and 1, got nan" in error["details"]
 
 
 def advanced(prompt, node, cut, steps):
