@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.helpers.app_at_hand import request_of, studio_of
 from tests.helpers.runs import read_run
 from vendi_guidance.app.actions import read_window, scores_text
-from vendi_guidance.app.session import LONGEST_PROMPT, MOST_PROMPTS, Session
+from vendi_guidance.app.studio import LONGEST_PROMPT, MOST_PROMPTS, Session
 from vendi_guidance.commands.generate import main as generate
 
 

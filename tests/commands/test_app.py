@@ -8,8 +8,7 @@ import httpx
 from tests.helpers.app_at_hand import app_process, request_of
 from tests.helpers.commands import assert_refused, invoke
 from tests.helpers.runs import read_run
-from vendi_guidance.app.session import Session
-from vendi_guidance.app.studio import probe_beside
+from vendi_guidance.app.studio import Session, probe_beside
 from vendi_guidance.commands import app
 
 

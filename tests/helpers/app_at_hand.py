@@ -13,8 +13,7 @@ from uuid import uuid4
 import httpx
 
 from vendi_guidance.app.server import serving, workspace
-from vendi_guidance.app.session import Request
-from vendi_guidance.app.studio import Studio
+from vendi_guidance.app.studio import Request, Studio
 from vendi_guidance.runs.options import RunOptions
 
 ENDS = ("process_completed", "unexpected_error", "refused")

@@ -16,8 +16,7 @@ import gradio as gr
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from vendi_guidance.app.session import ARMS, Generation, Request, Session
-from vendi_guidance.app.studio import Studio
+from vendi_guidance.app.studio import ARMS, Generation, Request, Session, Studio
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.results import Comparison
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow

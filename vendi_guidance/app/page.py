@@ -5,7 +5,7 @@ from typing import Any
 import gradio as gr
 
 from vendi_guidance.app.actions import Actions, status
-from vendi_guidance.app.session import LONGEST_PROMPT, MOST_PROMPTS
+from vendi_guidance.app.studio import LONGEST_PROMPT, MOST_PROMPTS
 from vendi_guidance.guidance.settings import DIVERSITY
 
 LARGEST_SEED = 2**31 - 1
