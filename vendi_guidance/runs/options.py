@@ -21,24 +21,13 @@ FORMAT = "vendi-guidance settings"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of the command line, by their names. None is a default that suits the model.
-
-    Attributes:
-        lora: LoRA to load; its name is the first to decide the default steps and guidance scale.
-        variant: variant of the model's files to load, such as "fp16".
-        dtype: one of `DTYPES`.
-        offload: one of `OFFLOADS`, or None to keep the whole model on the device.
-        vae_tiling, vae_slicing: decode images in tiles, or one by one, to need less memory.
-        undistilled: network that predicts in the rounds: "auto", "adapters", a folder or a name on
-            the hub; "none" or None is the model's own network.
-        diversity: the given `--diversity-...` options, except the window's size, as arguments of
-            `VendiGuidance`.
-    """
+    """The options of the command line, by their names, which `--help` explains. None is a default
+    that suits the model."""
 
     prompts: str = ""
     model: str = ""
-    lora: str | None = None
-    variant: str | None = None
+    lora: str | None = None  # its name is the first to decide the default steps and scale
+    variant: str | None = None  # of the model's files, such as "fp16"
     steps: int | None = None
     guidance_scale: float | None = None
     negative_prompt: str | None = None
@@ -55,12 +44,12 @@ class RunOptions:
     resume: bool = False
     no_metadata: bool = False
     device: str = "cpu"
-    dtype: str = AUTO
-    offload: str | None = None
+    dtype: str = AUTO  # or another of `DTYPES`
+    offload: str | None = None  # or one of `OFFLOADS`
     vae_tiling: bool = False
     vae_slicing: bool = False
-    undistilled: str | None = "auto"
-    diversity: dict[str, Any] = field(default_factory=dict)
+    undistilled: str | None = "auto"  # "adapters", a folder or a name on the hub; "none" or None
+    diversity: dict[str, Any] = field(default_factory=dict)  # arguments of `VendiGuidance`
 
     def check(self) -> None:
         """Raise ValueError or OSError for mistakes that can be found before any file is read."""

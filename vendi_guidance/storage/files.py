@@ -17,10 +17,8 @@ UNFINISHED = (".writing-", ".part")  # prefix and suffix of the names of tempora
 def whole_file(path: Path) -> Iterator[Path]:
     """Yields a temporary file, which is renamed to `path` if nothing is raised.
 
-    It is synced to disk first, so a crash leaves either the old file or the new one.
-
-    Raises:
-        OSError: the folder does not exist or cannot be written, or `path` is not a regular file.
+    It is synced to disk first, so a crash leaves either the old file or the new one. OSError if the
+    folder does not exist or cannot be written, or `path` is not a regular file.
     """
     if path.exists() and not path.is_file():
         raise FileExistsError(f"{path} is not a regular file and cannot be replaced")
@@ -98,11 +96,8 @@ def sync_folder(folder: Path) -> None:
 
 def read_rows(path: Path, *, torn_end: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a JSON Lines file, each with file and line for messages; skips blank lines
-    and, if `torn_end`, an incomplete last line, as a crash leaves it.
-
-    Raises:
-        ValueError: a line is not a JSON object or not UTF-8; the message names file and line.
-    """
+    and, if `torn_end`, an incomplete last line, as a crash leaves it. ValueError, which names file
+    and line, if one is not a JSON object or not UTF-8."""
     name = str(path)  # once, as there may be a million lines
     try:
         with path.open(encoding="utf-8-sig") as lines:
@@ -153,11 +148,8 @@ def headed(name: str, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_format(found: Any, name: str) -> dict[str, Any]:
-    """What `headed` returned, read again.
-
-    Raises:
-        ValueError: it is something else, or of another version, which the message names.
-    """
+    """What `headed` returned, read again; ValueError if it is something else, or of another
+    version, which the message names."""
     content: dict[str, Any] = found if isinstance(found, dict) else {}
     if content.get("format") != name:
         raise ValueError(f"its format is {content.get('format')}, not {name}")

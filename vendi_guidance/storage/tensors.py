@@ -35,12 +35,8 @@ def unpack(content: bytes) -> tuple[Any, dict[str, Tensor]]:
 
 def load_tensors(path: Path, names: Iterable[str] | None = None) -> tuple[Any, dict[str, Tensor]]:
     """The header of a safetensors file, {} if it has none, and its tensors of these names or all,
-    on the CPU.
-
-    Raises:
-        ValueError: the file is damaged, not a safetensors file, or lacks one of `names`.
-        FileNotFoundError: there is no such file.
-    """
+    on the CPU. FileNotFoundError if there is no file; ValueError if it is damaged, not a
+    safetensors file, or lacks one of `names`."""
     try:
         with safe_open(path, "pt") as stored:
             header = json.loads((stored.metadata() or {}).get("header", "{}"))
