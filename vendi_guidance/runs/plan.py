@@ -116,10 +116,8 @@ class Plan:
     def items(self, done: int, side_by_side: int) -> Iterator[Item]:
         """The images in the order in which they are generated, without the first `done`.
 
-        Args:
-            side_by_side: number of prompts that take turns, a batch of `options.batch_size` images
-                each. Processes thus work on different prompts, and the images of a prompt are
-                guided away from one another.
+        `side_by_side` prompts take turns, a batch of images each: processes work on different
+        prompts, and the images of a prompt are guided away from one another.
         """
         each, batch = self.options.images_per_prompt, self.options.batch_size
         groups, rest = divmod(done, side_by_side * each)

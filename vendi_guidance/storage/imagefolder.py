@@ -57,12 +57,8 @@ class Listed(NamedTuple):
 
 def read_metadata(folder: Path) -> list[Listed]:
     """The images listed in a folder's `metadata.jsonl`; ignores an incomplete last line.
-
-    Raises:
-        ValueError: the file is empty, or a line cannot be read, has no `file_name` or names a file
-            outside the folder.
-        FileNotFoundError: the folder has no `metadata.jsonl`.
-    """
+    FileNotFoundError if there is none; ValueError if it is empty, or a line cannot be read, has no
+    `file_name` or names a file outside the folder."""
     seconds = read_timings(folder, "seconds")
     found = []
     for place, row in read_rows(folder / METADATA, torn_end=True):
@@ -103,12 +99,9 @@ class Captions(NamedTuple):
 
 def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
     """The captions of the image files below a folder, from the first of these that is found: a
-    table, a `.txt` file beside each image, names of subfolders. None if there are none.
-
-    Raises:
-        ValueError: a table is not UTF-8 or not CSV, or names none of the images; or `captions.csv`
-            has no columns of files and captions.
-    """
+    table, a `.txt` file beside each image, names of subfolders. None if there are none. ValueError
+    if a table is not UTF-8 or not CSV, or names none of the images, or `captions.csv` has no
+    columns of files and captions."""
     for name in TABLES:
         path = folder / name
         if path.is_file() and (found := _from_table(path, folder, files)) is not None:

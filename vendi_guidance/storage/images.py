@@ -17,10 +17,8 @@ def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
     """Read the first frame or page of a file or its bytes, applying its EXIF orientation and
     `to_rgb`.
 
-    Raises:
-        ValueError: the file is empty, broken, not an image, or larger than Pillow's
-            `Image.MAX_IMAGE_PIXELS`; the message gives the reason, not the file.
-        OSError: there is no such file, or it cannot be read.
+    OSError if there is no such file, or it cannot be read. ValueError, which gives the reason, not
+    the file, if it is empty, broken, not an image, or larger than `Image.MAX_IMAGE_PIXELS`.
     """
     content = source if isinstance(source, bytes) else read_bytes(Path(source))
     if not content:
