@@ -133,7 +133,7 @@ class Studio:
             open_image_embedder(images, device=options.device),
             open_prompt_embedder(prompts, device=options.device),
         )
-        self._pipe = load(self.model, options.device)
+        self._loaded = load(self.model, options.device)
         self._lock = Lock()
         self.width: int | None = None  # of the model's prompt embeddings, once known
 
@@ -194,9 +194,9 @@ class Studio:
             window_out=folder / f"{arm}.safetensors",  # lets diversity 0 remember images, too
             diversity=self.options.diversity | dial,
         )
-        pipe = copy(self._pipe)  # with its own guidance
+        loaded = self._loaded._replace(pipe=copy(self._loaded.pipe))  # with its own guidance
         with self._lock:
-            return open_run(options, ProcessGroup(0, 1, options.device), Stop(), stack, pipe)
+            return open_run(options, ProcessGroup(0, 1, options.device), Stop(), stack, loaded)
 
     def compare(self, generation: Generation) -> Comparison:
         """Compare the two arms; ValueError if there are too few images for any score."""

@@ -24,11 +24,9 @@ from vendi_guidance.app.studio import Studio
 from vendi_guidance.commands.cli import Command, tell
 from vendi_guidance.commands.run_options import (
     PATH,
-    machine_options,
-    model_options,
     output_option,
+    run_options,
     sampling_option,
-    undistilled_option,
 )
 from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.storage.messages import optional_import
@@ -43,8 +41,6 @@ COMMON = ("model", "steps", "batch_size", "image_embedder", "port", "device", "d
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
-@model_options
-@undistilled_option
 @sampling_option(
     "--image-embedder",
     show_default="the probe's, else pixels",
@@ -62,7 +58,7 @@ COMMON = ("model", "steps", "batch_size", "image_embedder", "port", "device", "d
     show_default="the first free one from 7860",
     help="Port to listen on.",
 )
-@machine_options
+@run_options
 def main(port: int | None, image_embedder: str | None, probe: Path | None, **given: Any) -> None:
     transformers.utils.logging.disable_progress_bar()
     with workspace() as folder:

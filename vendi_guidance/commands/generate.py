@@ -55,11 +55,9 @@ from vendi_guidance.commands.run_options import (
     COUNT,
     PATH,
     guidance_option,
-    machine_options,
-    model_options,
     output_option,
+    run_options,
     sampling_option,
-    undistilled_option,
 )
 from vendi_guidance.guidance.memory import LASTING
 from vendi_guidance.guidance.setting import Setting
@@ -115,7 +113,6 @@ COMMON = (
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
-@model_options
 @sampling_option("--images-per-prompt", type=COUNT, default=1, help="Number of images per prompt.")
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
 @guidance_option(
@@ -135,7 +132,6 @@ COMMON = (
     type=click.Choice(list(PRESETS)),
     help="Named settings that replace --diversity and the defaults below. published: the paper's.",
 )
-@undistilled_option
 @setting_options
 @guidance_option(
     "--diversity-window",
@@ -149,7 +145,7 @@ COMMON = (
 @output_option("--overwrite", is_flag=True, help="Replace the run in the output folder.")
 @output_option("--resume", is_flag=True, help="Continue the run in the output folder, or start it.")
 @output_option("--no-metadata", is_flag=True, help="Keep prompt and settings out of the PNG files.")
-@machine_options
+@run_options
 def main(**given: Any) -> None:
     names = [field.name for field in fields(RunOptions) if field.name in given]
     of_run = {name: given.pop(name) for name in names}

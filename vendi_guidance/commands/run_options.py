@@ -1,4 +1,4 @@
-"""Options of the commands that generate with a model."""
+"""Options of the commands that generate with a model, and helpers to define options."""
 
 from collections.abc import Callable
 from functools import partial, reduce
@@ -29,7 +29,7 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda it, option: option(it), reversed(options), command)
 
 
-model_options = together(
+run_options = together(
     sampling_option(
         "--model",
         type=str,
@@ -63,19 +63,15 @@ model_options = together(
     sampling_option(
         "--batch-size", type=COUNT, default=8, help="Images per batch. Lower it to save memory."
     ),
-)
-
-undistilled_option = guidance_option(
-    "--undistilled",
-    metavar="MODEL",
-    default=RunOptions.undistilled,
-    help="Network that guidance uses in its rounds, for a model distilled to few steps. adapters: "
-    "the model's own, with LoRAs off. none: the model's own. Otherwise the folder or Hub name of "
-    "the model that it was distilled from, whose network is loaded too. auto: adapters if --lora "
-    "proves to be the distillation, else none.",
-)
-
-machine_options = together(
+    guidance_option(
+        "--undistilled",
+        metavar="MODEL",
+        default=RunOptions.undistilled,
+        help="Network that guidance uses in its rounds, for a model distilled to few steps. "
+        "adapters: the model's own, with LoRAs off. none: the model's own. Otherwise the folder or "
+        "Hub name of the model that it was distilled from, whose network is loaded too. auto: "
+        "adapters if --lora proves to be the distillation, else none.",
+    ),
     output_option("--device", default=DEVICE, help="Device to compute on, such as cuda:0."),
     output_option(
         "--dtype",

@@ -27,11 +27,9 @@ from vendi_guidance.commands.cli import Command, Range, tell
 from vendi_guidance.commands.run_options import (
     PATH,
     guidance_option,
-    machine_options,
-    model_options,
     output_option,
+    run_options,
     sampling_option,
-    undistilled_option,
 )
 from vendi_guidance.commands.scoring_options import judge_option, open_scoring, scoring_options
 from vendi_guidance.guidance.settings import Rounds
@@ -52,7 +50,6 @@ COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
-@model_options
 @sampling_option("--images-per-prompt", type=SEVERAL, default=8, help="Images per prompt.")
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
 @guidance_option(
@@ -64,7 +61,6 @@ COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", 
     show_default=", ".join(f"{value:g}" for value in VALUES),
     help="Value of the dial to try beside 0. Repeat the option for several.",
 )
-@undistilled_option
 @scoring_options
 @judge_option(
     "--keep",
@@ -73,7 +69,7 @@ COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", 
     help="Fidelity that the chosen value keeps at least, as a share of that at 0.",
 )
 @output_option("--output", type=PATH, required=True, help="Folder for all runs and the page.")
-@machine_options
+@run_options
 def main(values: tuple[float, ...], keep: float, **given: Any) -> None:
     scoring = {name: given.pop(name) for name in SCORING}
     output, device, dial = given["output"], given["device"], sorted({0.0, *values})

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -76,13 +76,22 @@ def find(options: RunOptions) -> Model:
     return Model(options, folder, guided_class(stock), sampling, lora, undistilled, remarks)
 
 
-def load(model: Model, device: str) -> Any:
+class Loaded(NamedTuple):
+    """A model's pipeline, and the network that predicts in its rounds if that is another one."""
+
+    pipe: Any
+    undistilled: Undistilled
+
+
+def load(model: Model, device: str, is_guided: bool = True) -> Loaded:
     """Load a model onto the device.
 
     Raises:
         ValueError: it cannot be loaded; the message gives the reason.
     """
-    return load_model(model.pipeline, model.folder, model.options, device, model.lora)
+    pipe = load_model(model.pipeline, model.folder, model.options, device, model.lora)
+    network = load_undistilled(model.undistilled, model.options, device) if is_guided else None
+    return Loaded(pipe, network)
 
 
 def open_run(
@@ -90,18 +99,16 @@ def open_run(
     group: ProcessGroup,
     stop: Stop,
     stack: ExitStack,
-    pipe: Any = None,
+    loaded: Loaded | None = None,
     sampler: Sampler = PLAIN,
     tell: Callable[[str], object] = lambda remark: None,
-    undistilled: Undistilled = None,
 ) -> Runner:
     """Begin or resume a run with these options; every process must call this.
 
     Args:
         stack: keeps the folder locked until it is closed.
-        pipe: the model, if an earlier run has loaded it already (see `load`).
+        loaded: the model, if it is loaded already.
         tell: called with each message for the user, in the first process only.
-        undistilled: the network that `options.undistilled` names, if it is loaded already.
 
     Raises:
         ValueError, OSError: the run cannot begin or resume; the message gives the reason.
@@ -125,17 +132,14 @@ def open_run(
     dtype, _ = group.share(model.options.dtype)[0]
     model = replace(model, options=replace(model.options, dtype=dtype))
     plan, guidance, window, folder, changes = group.agree(prepare)
-    remarks = model.remarks if group.is_first and pipe is None else []
+    remarks = model.remarks if group.is_first and loaded is None else []
     for remark in [*remarks, *(f"{change}: images may differ in rounding" for change in changes)]:
         tell(remark)
 
     def begin() -> Runner:
-        nonlocal pipe
-        pipe = load(model, group.device) if pipe is None else pipe
-        pipe.guidance, guidance.undistilled = guidance, undistilled
-        if not guidance.settings.is_off and undistilled is None:
-            network = load_undistilled(model.undistilled, model.options, group.device)
-            guidance.undistilled = network
+        is_guided = not guidance.settings.is_off
+        pipe, guidance.undistilled = loaded or load(model, group.device, is_guided)
+        pipe.guidance = guidance
         done = folder.checkpoints.last() if options.resume else None
         if done is not None:
             folder.checkpoints.restore(window, group.device)

@@ -7,12 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.runs.distributed import ProcessGroup
-from vendi_guidance.runs.loading import load_undistilled
 from vendi_guidance.runs.options import RunOptions
 from vendi_guidance.runs.runner import PLAIN, Sampler
-from vendi_guidance.runs.setup import Model, find, load, open_run
+from vendi_guidance.runs.setup import Loaded, Model, find, load, open_run
 from vendi_guidance.runs.signals import Stop
 
 
@@ -41,14 +39,8 @@ class Sweep:
         return find(self.options)
 
     @cached_property
-    def pipe(self) -> Any:
-        """The model, loaded."""
+    def _loaded(self) -> Loaded:
         return load(self.model, self.options.device)
-
-    @cached_property
-    def undistilled(self) -> Undistilled:
-        """The network that predicts in the rounds, loaded if it is not the model's own."""
-        return load_undistilled(self.model.undistilled, self.model.options, self.options.device)
 
     def generate(
         self, name: str, diversity: dict[str, Any], *, sampler: Sampler = PLAIN, **changes: Any
@@ -69,8 +61,7 @@ class Sweep:
         options = replace(self.model.options, **changes)
         with ExitStack() as stack:
             group = ProcessGroup(0, 1, options.device)
-            loaded = self.pipe, sampler, self.tell, self.undistilled
-            run = open_run(options, group, self.stop, stack, *loaded)
+            run = open_run(options, group, self.stop, stack, self._loaded, sampler, self.tell)
             self.on_images(run.progress.done)
             for made in run.rounds():
                 self.on_images(made)
