@@ -105,21 +105,16 @@ def test_the_node_wraps_the_sampler_of_a_copy_of_the_model_unless_diversity_is_0
     assert model.wrappers == patched(nodes, diversity=0.0).wrappers == []
 
 
-def test_of_two_nodes_in_a_row_the_last_one_counts(nodes):
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_of_two_nodes_in_a_row_the_settings_of_the_last_one_count(nodes, tmp_path, objective):
     others = [("sampler_sample", "another", print)]
-    twice = patched(nodes, patched(nodes, Model(others)), diversity=1.0)
+    first = patched(nodes, Model(others), diversity=1.0)
+    twice = patched(nodes, first, objective=objective, memory="file")
     [other, _, (*_, wrapper)] = twice.wrappers
     assert other == others[0]
-    assert wrapper._settings.diversity == 1.0
+    assert (wrapper._settings.diversity, wrapper._settings.objective) == (0.5, objective)
+    assert wrapper._store.kind == "file" and wrapper._store.folder == tmp_path / "vendi_guidance"
     assert patched(nodes, twice, diversity=0.0).wrappers == others
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_settings_are_those_of_the_node(nodes, tmp_path, objective):
-    *_, (*_, wrapper) = patched(nodes, objective=objective, memory="file").wrappers
-    assert wrapper._settings.objective == objective
-    assert wrapper._store.kind == "file"
-    assert wrapper._store.folder == tmp_path / "vendi_guidance"
 
 
 NAME = "begins with a letter, a digit, - or _, .* spaces and dots, at most 100 in all; got '%s'"
@@ -146,17 +141,11 @@ def test_wrong_inputs_are_refused_before_a_workflow_runs_and_when_they_are_linke
         nodes.DiverseBatch.execute(Model(), **{**given, **inputs})
 
 
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        {},  # all are linked
-        {"diversity": 0.5, "memory": "this batch", "memory_name": ".."},
-        {"diversity": 0.0, "memory": "file", "memory_name": ".."},
-        {"diversity": 1.0, "memory": "file", "memory_name": "a.b 1-_"},
-    ],
-)
-def test_a_name_matters_only_where_it_is_used(nodes, inputs):
-    assert nodes.DiverseBatch.validate_inputs(**inputs) is True
+def test_a_name_matters_only_where_it_is_used(nodes):
+    assert nodes.DiverseBatch.validate_inputs() is True  # all are linked
+    for given in ((0.5, "this batch", ".."), (0.0, "file", ".."), (1.0, "file", "a.b 1-_")):
+        inputs = dict(zip(("diversity", "memory", "memory_name"), given, strict=True))
+        assert nodes.DiverseBatch.validate_inputs(**inputs) is True
 
 
 def test_comfyui_may_answer_from_its_cache_only_where_nothing_is_remembered(nodes):
@@ -182,6 +171,9 @@ def test_the_score_counts_different_images():
     expected = torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]])
     torch.testing.assert_close(cells[1:, 1:], expected, atol=1e-4, rtol=0)
     assert cells[0, 1:].tolist() == cells[1:, 0].tolist() == [0, 1, 0, 1]
+    text, picture = score(torch.rand(1, 5, 7, 4))  # transparency is left out
+    assert text == "1.00 different images of 1 (Vendi score of colours)"
+    assert picture.isfinite().all() and picture.shape[-1] == 3
 
 
 def test_with_clip_what_images_show_is_compared(nodes):
@@ -197,12 +189,6 @@ def test_with_clip_what_images_show_is_compared(nodes):
     assert "of 3 (Vendi score of CLIP features)\nmost alike: 1 and 3" in text
     assert 1.8 < float(text.split()[0]) < 2 and picture.shape[0] == 1
     assert shown.ui == {"images": [picture], "text": (text,)}
-
-
-def test_one_image_is_one_and_transparency_is_left_out():
-    text, picture = score(torch.rand(1, 5, 7, 4))
-    assert text == "1.00 different images of 1 (Vendi score of colours)"
-    assert picture.isfinite().all() and picture.shape[-1] == 3
 
 
 def test_the_example_workflow_is_wired_as_the_nodes_are(nodes):
