@@ -109,19 +109,16 @@ def test_hostile_inputs_do_no_harm(address, canary):
     assert [path for path in outside if not path.startswith(("/dev/", "/proc/"))] == []
 
 
-WRONG = [
-    ("Value 1.5 is greater than maximum value 1.", usual(diversity=1.5)),
-    (f"Value {10**400} is greater than maximum value 16.", usual(images=10**400)),
-    ("Value -1 is less than minimum value 0.", usual(seed=-1)),
-    ("A number is missing: fill in every field.", usual(seed=None)),
-    ("must be", usual(diversity=float("nan"))),
-    ("Write 1 to 8 prompts of at most 500 characters, one per line.", usual(prompts=MEGABYTE)),
-]
+WRONG = {
+    f"Value {10**400} is greater than maximum value 16.": usual(images=10**400),
+    "must be": usual(diversity=float("nan")),
+    "Write 1 to 8 prompts of at most 500 characters, one per line.": usual(prompts=MEGABYTE),
+}
 
 
 def test_what_is_wrong_is_told_in_a_sentence_without_a_traceback_or_a_path(address, canary, capfd):
     with visitors(address) as [visitor]:
-        for message, values in WRONG:
+        for message, values in WRONG.items():
             assert message in visitor.call("generate", *values)["output"]["error"]
         assert "Traceback" not in "".join(capfd.readouterr())
         file = {"path": str(canary), "meta": {"_type": "gradio.FileData"}}

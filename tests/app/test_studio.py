@@ -36,22 +36,18 @@ def pixels(session, arm):
     return [image.tobytes() for image in run.images]
 
 
-def test_each_line_is_a_prompt_and_a_repeated_one_counts_once():
-    assert request_of("  a cat \n\n<b>\r\na cat\n").prompts == ["a cat", "<b>"]
-
-
 @pytest.mark.parametrize(
     ("text", "given", "why"),
     [
-        (" \n\t\n", {}, "Write 1 to 8 prompts"),
-        (None, {}, "Write 1 to 8 prompts"),
+        *((text, {}, "Write 1 to 8 prompts") for text in (None, " \n\t\n")),
         ("x" * (LONGEST_PROMPT + 1), {}, "at most 500 characters"),
         ("\n".join(map(str, range(MOST_PROMPTS + 1))), {}, "Write 1 to 8 prompts"),
         ("a cat\n\ud800", {}, r"A prompt has '\\ud800', half of a surrogate pair"),
         *(("cat", {name: None}, "A number is missing") for name in ("images", "diversity", "seed")),
     ],
 )
-def test_requests_that_cannot_be_met_are_refused(text, given, why):
+def test_each_line_is_a_prompt_and_requests_that_cannot_be_met_are_refused(text, given, why):
+    assert request_of("  a cat \n\n<b>\r\na cat\n").prompts == ["a cat", "<b>"]
     with pytest.raises(ValueError, match=why):
         request_of(text, **given)
 
