@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from socket import socket
 from time import monotonic, sleep
-from typing import NoReturn
 
 import pytest
 import torch
@@ -25,12 +24,8 @@ def fork(act: Callable[[], object], log: Path) -> int:
     exception, and with 0 otherwise. Its output is appended to the file `log`.
     """
     process = os.fork()
-    if process == 0:
-        _act(act, log)
-    return process
-
-
-def _act(act: Callable[[], object], log: Path) -> NoReturn:
+    if process != 0:
+        return process
     status: object = 1
     try:
         torch.set_num_threads(1)  # OpenMP would wait for threads that do not survive a fork

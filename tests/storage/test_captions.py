@@ -44,6 +44,7 @@ def test_a_table_names_files_and_captions_of_all_or_some(folder, name, header, l
 
 
 def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
+    (folder / "metadata.csv").write_text("prompt\na cat\n")  # without columns of captions
     (folder / "0.txt").write_text("\n a cat \nSteps: 20, Seed: 1\n")
     assert find_captions(folder, image_files(folder)) is None  # one of three may be unrelated
     (folder / "more" / "2.txt").write_bytes(b"caf\xe9")
@@ -56,11 +57,6 @@ def test_subfolders_that_hold_all_images_are_prompts(folder):
         (folder / name).rename(folder / "a_cat" / name)
     found = {"a_cat/0.png": "a cat", "a_cat/1.png": "a cat", "more/2.JPG": "more"}
     assert captions_of(folder) == ("the names of subfolders", found)
-
-
-def test_tables_without_caption_columns_are_ignored(folder):
-    (folder / "metadata.csv").write_text("prompt\na cat\n")
-    assert find_captions(folder, image_files(folder)) is None
 
 
 @pytest.mark.parametrize(

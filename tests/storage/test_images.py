@@ -31,12 +31,11 @@ def test_images_are_read_from_a_file_and_from_its_bytes(kind, tmp_path):
 def test_transparency_becomes_white():
     half = Image.new("RGBA", (2, 1), (255, 0, 0, 0))
     half.putpixel((1, 0), (255, 0, 0, 128))
-    grey = Image.new("LA", (1, 1), (0, 0))
     palette = Image.new("P", (2, 1))
     palette.putpalette([*RED, 0, 0, 255])
     palette.putpixel((1, 0), 1)
     assert [open_image(saved(half)).getpixel((x, 0)) for x in (0, 1)] == [WHITE, (255, 127, 127)]
-    assert open_image(saved(grey)).getpixel((0, 0)) == WHITE
+    assert open_image(saved(Image.new("LA", (1, 1), (0, 0)))).getpixel((0, 0)) == WHITE
     clear = open_image(saved(palette, transparency=1))
     assert [clear.getpixel((x, 0)) for x in (0, 1)] == [RED, WHITE]
     assert open_image(saved(palette)).getpixel((1, 0)) == (0, 0, 255)
@@ -44,14 +43,11 @@ def test_transparency_becomes_white():
     assert keyed.getpixel((0, 0)) == WHITE
 
 
-@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-def test_grey_of_16_bits_keeps_its_range(kind):
-    levels = np.array([[0, 257, 32768, 65535]], np.uint16)
-    image = open_image(saved(Image.fromarray(levels), kind))
-    assert [image.getpixel((x, 0))[0] for x in range(4)] == [0, 1, 128, 255]
-
-
-def test_all_color_modes_become_rgb():
+def test_all_color_modes_become_rgb_and_grey_of_16_bits_keeps_its_range():
+    levels = Image.fromarray(np.array([[0, 257, 32768, 65535]], np.uint16))
+    for kind in ("PNG", "TIFF"):
+        image = open_image(saved(levels, kind))
+        assert [image.getpixel((x, 0))[0] for x in range(4)] == [0, 1, 128, 255]
     inks = Image.new("CMYK", (16, 16), (0, 255, 255, 0))  # magenta and yellow give red
     for content in (saved(inks, "JPEG", quality=95), saved(inks, "TIFF")):
         assert np.allclose(open_image(content).getpixel((8, 8)), RED, atol=6)
@@ -82,12 +78,9 @@ def test_the_first_frame_page_or_preview_is_read(kind):
     assert first.size == (4, 3) and np.allclose(first.getpixel((1, 1)), RED, atol=5)
 
 
-@pytest.mark.parametrize(
-    ("size", "fits"),
-    [((700, 2), (96, 1)), ((2, 700), (1, 96)), ((1, 1), (96, 96)), ((64, 32), (96, 48))],
-)
-def test_a_fitted_image_has_at_least_one_pixel(size, fits):
-    assert fitted(plain(size), 96).size == fits
+def test_a_fitted_image_has_at_least_one_pixel():
+    sizes = {(700, 2): (96, 1), (2, 700): (1, 96), (1, 1): (96, 96), (64, 32): (96, 48)}
+    assert [fitted(plain(size), 96).size for size in sizes] == [*sizes.values()]
 
 
 def test_other_files_are_refused_with_a_reason(tmp_path):

@@ -9,16 +9,13 @@ from vendi_guidance.storage.tensors import load_tensors, save_tensors
 X = torch.arange(6.0).view(2, 3)
 
 
-def test_header_and_tensors_are_read_back(tmp_path):
+def test_header_and_tensors_are_read_back_all_or_those_that_are_named(tmp_path):
     header = {"prompts": ["кошка", None], "step": 3}
     save_tensors(tmp_path / "a.safetensors", {"x": X, "half": X.T.half(), "none": None}, header)
     read, tensors = load_tensors(tmp_path / "a.safetensors")
     assert read == header and set(tensors) == {"x", "half"}
     assert torch.equal(tensors["x"], X) and torch.equal(tensors["half"], X.T.half())
     assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
-
-
-def test_only_the_tensors_that_are_named_are_read(tmp_path):
     save_file({"x": X, "y": X + 1}, tmp_path / "a.safetensors")  # without our header
     header, tensors = load_tensors(tmp_path / "a.safetensors", ["y"])
     assert header == {} and list(tensors) == ["y"] and torch.equal(tensors["y"], X + 1)
