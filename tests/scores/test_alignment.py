@@ -5,13 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
 from torchmetrics.functional.multimodal import clip_score as torchmetrics_clip_score
 
 from tests.helpers.every_score import normal
 from vendi_guidance.scores.alignment import clip_cosines, clip_score, in_batch_similarity
-
-small = settings(deadline=None, max_examples=40)
 
 
 def test_in_batch_similarity_is_the_mean_cosine_of_pairs_with_the_same_prompt():
@@ -51,20 +48,11 @@ def test_the_clip_score_is_that_of_torchmetrics_but_that_no_image_counts_less_th
     texts = [str(row) for row in range(30)]
     expected = torchmetrics_clip_score(images[:, None, None], texts, lambda: clip_of(prompts))
     assert clip_score(images, prompts) == pytest.approx(expected.item(), rel=1e-12)
+    assert clip_score(images, 3 * images) == pytest.approx(100)
     opposite = torch.cat([prompts[:20], -prompts[20:]])
     cosines = clip_cosines(images, prompts)
     assert torch.equal(clip_cosines(images, opposite), torch.cat([cosines[:20], torch.zeros(10)]))
     assert clip_score(images, opposite) == pytest.approx(100 * float(cosines[:20].sum()) / 30)
-
-
-@small
-@given(st.integers(1, 12), st.integers(1, 8), st.integers(0, 2**32 - 1), st.floats(0.01, 100))
-def test_the_clip_score_is_a_percentage_and_does_not_see_lengths(n, d, seed, scale):
-    images, prompts = normal(seed, n, d), normal(seed + 1, n, d) + 0.5
-    score = clip_score(images, prompts)
-    assert 0 <= score <= 100
-    assert clip_score(images, images) <= 100
-    assert clip_score(scale * images.numpy(), prompts) == pytest.approx(score)
 
 
 def test_what_cannot_be_compared_is_refused():

@@ -59,16 +59,6 @@ def test_leading_eigenvalues_are_those_of_the_matrix(spectrum, count, dtype):
     assert (residual <= 0.05 * expected[0] + (1e-12 if is_double else 1e-5)).all()
 
 
-@pytest.mark.parametrize(("count", "n"), [(1, 17), (1, 18), (3, 19), (3, 24), (20, 20)])
-def test_a_block_may_be_all_of_the_space_or_nearly(count, n):
-    a = matrix(torch.linspace(1, 0, n))
-    start = normal(1, n, min(n, count + OVERSAMPLING))
-    values, vectors = leading_eigenpairs(a.__matmul__, start, count)
-    torch.testing.assert_close(values, torch.linalg.eigvalsh(a).flip(0)[:count])
-    if count == n:
-        torch.testing.assert_close((vectors * values) @ vectors.T, a)
-
-
 @small
 @given(seeds, st.integers(1, 6))
 def test_quadrature_is_exact_for_polynomials(seed, steps):
@@ -87,42 +77,3 @@ def test_quadrature_is_exact_for_polynomials(seed, steps):
         else:
             assert not torch.allclose(found, expected, rtol=1e-12, atol=0)
         power = a @ power
-
-
-def test_a_leading_part_of_the_tridiagonal_is_that_of_fewer_steps():
-    a, v = matrix(torch.linspace(0, 1, 50)), normal(0, 50, 4)
-    long, short = (tridiagonalise(a.__matmul__, v, steps) for steps in (10, 6))
-    torch.testing.assert_close(long[:, :6, :6], short)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("steps", [3, 4, 10, 30])
-@pytest.mark.parametrize(
-    "eigenvalues",
-    [
-        torch.cat([ones(10), 0.5 * ones(10), 0.1 * ones(10)]),
-        torch.cat([ones(1), 1e-3 * ones(29)]),
-        torch.cat([ones(2), 0 * ones(28)]),
-        ones(30),
-        0 * ones(30),
-        torch.linspace(0, 1, 30),
-    ],
-    ids=["three kinds", "two kinds", "rank two", "identity", "zero", "all different"],
-)
-def test_steps_beyond_the_krylov_space_add_nothing(eigenvalues, steps, dtype):
-    """With k different eigenvalues, k steps are exact for every function."""
-    steps = 30 if len(eigenvalues.unique()) == 30 else steps
-    a, v = matrix(eigenvalues), normal(1, 30, 3)
-    v[:, 2] = 0
-    values, vectors = torch.linalg.eigh(a)
-    single = a.to(dtype)
-    nodes, weights = gauss_quadrature(tridiagonalise(single.__matmul__, v.to(dtype), steps))
-    assert nodes.isfinite().all() and (weights >= 0).all()
-    counted = nodes[:2][weights[:2] > 1e-6]
-    assert values.min() - 1e-5 < counted.min() and counted.max() < values.max() + 1e-5
-    torch.testing.assert_close(weights.sum(dim=1), ones(3))
-    for f in (torch.exp, torch.sin, lambda p: torch.special.entr(p.clamp(min=0))):
-        expected = ((vectors.T @ v).square() * f(values)[:, None]).sum(dim=0)
-        found = v.square().sum(dim=0) * (weights * f(nodes)).sum(dim=1)
-        exact = dtype == torch.float64
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-11 if exact else 1e-3)

