@@ -46,20 +46,6 @@ class Brightness(AttributeJudge):
         return torch.stack([1 - p, p], dim=1)
 
 
-class Known(AttributeJudge):
-    """Reads values off the images: levels of grey are their numbers, by attribute of `names`."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
-
-    def embed(self, images):
-        return torch.tensor([image.getpixel((0, 0)) for image in images])
-
-    def probabilities(self, features, attribute):
-        shown = features[:, self.names.index(attribute.name)]
-        return torch.eye(len(attribute.values))[shown]
-
-
 def scored(levels, prompts, attribute=LIGHT, doubt=0.0, **more):
     return attribute_scores(
         as_batch(greys(*levels), prompts), [attribute], Brightness(doubt), **more
@@ -139,20 +125,15 @@ def test_two_runs_are_compared_over_the_prompts_that_both_leave_open():
 
 
 def test_attributes_of_different_prompts_may_share_a_name():
-    levels, prompts = [0, 1, 0, 1] * 2, ["a"] * 4 + ["b"] * 4
+    levels, prompts = [0, 255, 0, 255] * 2, ["a"] * 4 + ["b"] * 4
     hues = [Attribute("hue", ("r", "g"), "a"), Attribute("hue", ("x", "y"), "b")]
-    for found in attribute_scores(as_batch(greys(*levels), prompts), hues, Known("hue")):
+    for found in attribute_scores(as_batch(greys(*levels), prompts), hues, Brightness()):
         assert found.effective_values[0] == pytest.approx(2)
         mixed = 2 * 4 / 16 * (2 * log(2) - 0.75 * log(3)) + 6 / 16 * log(2)
         assert log(found.even) == pytest.approx(mixed)
 
 
 # Judges
-
-
-def test_without_a_judge_there_are_no_attributes():
-    with pytest.raises(ValueError, match="attributes need a judge"):
-        attribute_scores(as_batch(greys(0), ["a"]), [LIGHT], None)
 
 
 def test_zero_shot_compares_images_with_phrases_of_each_value():
@@ -203,11 +184,8 @@ def test_a_judge_reads_each_image_once_however_many_the_attributes():
     [
         ("{", "not JSON"),
         ("[]", "must be an object"),
-        ("{}", "must be an object"),
         ('{"hair": 3}', "hair must have at least two different values, got 3"),
-        ('{"hair": ["black"]}', "hair must have at least two"),
         ('{"hair": ["black", "Black"]}', "different values"),
-        ('{"hair": "black,"}', "different values"),
         ('{"prompts": {"a cat": 3}}', "a cat must be an object"),
         ('{"attributes": {}}', "has no attributes"),
         ("[" * 100_000, "not JSON"),

@@ -40,9 +40,7 @@ def test_one_channel_is_grey_four_are_shown_on_white_and_sizes_may_differ():
         (BYTES * 1.0, "must lie in .0, 1., got .* to .*scale them"),
         (np.full((1, 2, 2, 3), np.nan), "must lie in .0, 1., got nan"),
         (BYTES[0, 0, 0], "4 dimensions, got shape .3,."),
-        (torch.zeros(3, 4, 5), "4 dimensions"),
         (np.zeros((2, 4, 5, 7), np.uint8), "got .4, 5, 7."),
-        (np.zeros((2, 0, 5, 3)), "got .0, 5, 3."),
         ([7], "an image must be a PIL image.*got int"),
         ({}, "images must be a folder.*got dict"),
     ],
@@ -58,7 +56,6 @@ def test_what_is_no_image_is_said(images, words):
         ({"prompts": ["a"] * 2}, "got 3 images and 2 prompts: give one prompt for each"),
         ({"prompts": ["a", "b", 7]}, "prompts must be text, got 7"),
         ({"prompts": "cat"}, "one for each image, got 'cat': give it in a list"),
-        ({"seconds": [1, 2]}, "got 3 images and 2 times"),
         ({"seconds": [1, 2, np.nan]}, "must be a finite number, got nan"),
         ({"groups": ["a"]}, "3 images and 1 group label: give one group label for each"),
     ],
@@ -91,10 +88,7 @@ def test_prompts_and_seconds_of_an_imagefolder_are_read(folder, column):
     some = batch.take([2, 0])
     assert (some.prompts, some.seconds) == (["p2", "p0"], [2, 0])
     assert [path.name for path in some.images.paths()] == ["2.png", "0.png"]
-    assert [batch.take(rows).prompts for rows in ([2, 1, 0], [1, 1, 1])] == [
-        ["p2", "p1", "p0"],
-        ["p1", "p1", "p1"],
-    ]
+    assert batch.take([1, 1, 1]).prompts == ["p1", "p1", "p1"]
     assert as_batch(BYTES).images.paths() is None
     for unknown in ({}, {"seconds": None}, {"seconds": float("nan")}):
         rows = [{"prompt": "p", "seconds": 1}, {"prompt": "p", **unknown}]

@@ -17,14 +17,13 @@ from tests.helpers.batches_at_hand import (
 )
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
-from vendi_guidance.evaluation.evaluator import evaluate, spectrum_for
+from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
 from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.references import manifold_scores
-from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom
 
 KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt
 
@@ -187,11 +186,6 @@ def test_given_features_are_copied_as_they_are_and_never_compared_with_images():
     assert report.scores["vendi"].value == pytest.approx(float(expected))
     with pytest.raises(ValueError, match="so the reference images must be, too"):
         report_of(30, image=x, references=sample_images(24), **given)
-
-
-def test_the_spectrum_follows_the_number_of_images():
-    found = [spectrum_for(n) for n in (1, 3000, 3001, 20_000, 20_001)]
-    assert [type(way) for way in found] == [Exact, Exact, Lanczos, Lanczos, Nystrom]
 
 
 def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_with_a_correct_image_has():

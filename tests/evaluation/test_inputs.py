@@ -6,7 +6,6 @@ import torch
 from tests.helpers.batches_at_hand import COLOURS, EMBEDDING, WORDS, prompts, sample_images
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import Labels
-from vendi_guidance.scores.spectra import Exact
 
 X, T = COLOURS.embed(sample_images(40)), WORDS.embed(prompts(40))
 KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt
@@ -28,12 +27,6 @@ def test_prompts_that_repeat_need_no_spectrum_of_all_images():
         assert torch.allclose(values, whole[: len(values)], atol=1e-6)
 
 
-def test_some_images_score_as_if_there_were_no_others():
-    rows = torch.arange(0, 40, 3)
-    few = ScoreInputs(X[rows], KERNELS[0], t=T[rows], kernel_t=KERNELS[1])
-    assert INPUTS.take(rows).scores(Exact()) == pytest.approx(few.scores(Exact()))
-
-
 def test_a_look_counts_once_and_only_on_an_image_of_what_was_asked():
     # ear: dark twice, round, light; the nose among them does not count
     assert looks_by_group(PROMPTS, LABELS) == {"ear": 3, "nose": 1}
@@ -42,10 +35,3 @@ def test_a_look_counts_once_and_only_on_an_image_of_what_was_asked():
     # prompts that differ in what they leave open are counted apart
     labels = Labels(["ear"] * 3, ["ear"] * 3, ["dark", "dark", "light"])
     assert looks_by_group(["ear", "ear, dark", "ear"], labels) == {"ear": 2, "ear, dark": 1}
-
-
-def test_images_of_unknown_labels_do_not_count():
-    labels = Labels(["ear", None, "nose"], ["ear"] * 3, ["dark"] * 3)
-    assert prompt_fidelity(labels) == pytest.approx(1 / 2)
-    assert looks_by_group(["ear", "castle", "nose"], labels) == {"ear": 1, "nose": 0}
-    assert prompt_fidelity(Labels([None], ["ear"], ["dark"])) is None

@@ -1,11 +1,10 @@
 """Faithfulness from a column, numbers or a function."""
 
 import pytest
-import torch
 
 from tests.helpers import batches_at_hand as at_hand
 from tests.helpers.batches_at_hand import report_of
-from vendi_guidance.evaluation.evaluator import compare, evaluate
+from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.judges import Judges
 
 
@@ -37,14 +36,6 @@ def test_a_function_judges_images_with_their_prompts():
     assert (score.value, score.basis) == (3.5, "last_digit; n = 32")
     with pytest.raises(ValueError, match="last_digit compares images with prompts"):
         report_of(32, prompts=None, faithfulness=last_digit)
-
-
-def test_numbers_are_taken_as_they_are_and_compared_in_pairs():
-    first = report_of(64, faithfulness=torch.arange(64) / 64)
-    second = report_of(64, faithfulness=torch.arange(64) / 64 + 0.25)
-    found = compare(first, second).differences["faithfulness"]
-    assert found.change == pytest.approx(0.25)
-    assert found.low is None  # all pairs differ by the same
 
 
 @pytest.mark.parametrize(
