@@ -120,11 +120,8 @@ class Checkpoints:
         """Bring a window from before the run to its state after the last batch, adding samples from
         a device. ValueError if a file is damaged or missing."""
         left = 0  # samples whose checkpoints have been deleted
-        progress = None
         for path in self._paths():
-            batch = _read(path)
-            progress = batch.progress
-            if batch.latents is None:
+            if (batch := _read(path)).latents is None:
                 continue
             before = batch.progress.entered - len(batch.latents)
             try:
@@ -137,7 +134,8 @@ class Checkpoints:
                 window.append(batch.latents.to(device), prompts)
             except ValueError as error:
                 raise ValueError(f"{path} does not fit those before it: {error}") from None
-        is_whole = progress is None or window.entered == progress.entered
+        last = self.last()
+        is_whole = last is None or window.entered == last.entered
         if not is_whole or (left and window.entered - left < window.size):
             raise ValueError(f"in {self.folder}, checkpoints are missing")
 

@@ -101,15 +101,13 @@ def find_lora(name: str) -> Path:
         )
     if not path.is_file() and (is_on_disk or "/" not in name):
         raise FileNotFoundError(f"--lora {name} is neither a file nor a folder")
-    owner, repository, file = (
-        ("", "", name) if is_on_disk else (*name.split("/", 2), LORA_WEIGHTS)[:3]
-    )
+    file = name if is_on_disk else (*name.split("/", 2), LORA_WEIGHTS)[2]
     if not file.endswith(".safetensors"):
         raise FileNotFoundError(f"--lora {name} is not a safetensors file: only those are read")
     if is_on_disk:
         return path
     try:
-        return Path(hf_hub_download(f"{owner}/{repository}", file))
+        return Path(hf_hub_download("/".join(name.split("/")[:2]), file))
     except Exception as error:  # the hub, proxies and sockets raise errors of every kind
         raise FileNotFoundError(
             f"--lora {name} is neither a file nor a folder, and cannot be loaded from the Hugging "

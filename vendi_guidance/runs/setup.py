@@ -52,11 +52,8 @@ class Model:
 
 
 def find(options: RunOptions) -> Model:
-    """Locate the model, download it if necessary, and choose defaults that suit it.
-
-    Raises:
-        ValueError, OSError, ImportError: the model cannot be used; the message gives the reason.
-    """
+    """Locate the model, download it if necessary, and choose defaults that suit it. ValueError,
+    OSError or ImportError if the model cannot be used."""
     options.check()
     lora = None if options.lora is None else find_lora(options.lora)
     folder = find_model(options.model, options.variant)
@@ -84,11 +81,7 @@ class Loaded(NamedTuple):
 
 
 def load(model: Model, device: str, is_guided: bool = True) -> Loaded:
-    """Load a model onto the device.
-
-    Raises:
-        ValueError: it cannot be loaded; the message gives the reason.
-    """
+    """Load a model onto the device; ValueError if it cannot be loaded."""
     pipe = load_model(model.pipeline, model.folder, model.options, device, model.lora)
     network = load_undistilled(model.undistilled, model.options, device) if is_guided else None
     return Loaded(pipe, network)
@@ -105,13 +98,9 @@ def open_run(
 ) -> Runner:
     """Begin or resume a run with these options; every process must call this.
 
-    Args:
-        stack: keeps the folder locked until it is closed.
-        loaded: the model, if it is loaded already.
-        tell: called with each message for the user, in the first process only.
-
-    Raises:
-        ValueError, OSError: the run cannot begin or resume; the message gives the reason.
+    `stack` keeps the folder locked until it is closed. `loaded` is the model, if it is loaded
+    already. `tell` is called with each message for the user, in the first process only. ValueError
+    or OSError if the run cannot begin or resume.
     """
 
     def prepare() -> tuple[Plan, VendiGuidance, RunWindow, RunFolder, list[str]]:
@@ -162,10 +151,11 @@ def _open_window(options: RunOptions, device: str) -> RunWindow:
 
 def _dtype_of_run(folder: Path) -> str:
     """The precision of the run in a folder, or of the first run in its subfolders, or "auto"."""
-    files = (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}")))
-    first = next((file for file in files if file.is_file()), None)
-    dtype = None if first is None else Manifest.load(first.parent).settings.get("dtype")
-    return dtype if dtype in DTYPES else AUTO
+    for file in (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}"))):
+        if file.is_file():
+            dtype = Manifest.load(file.parent).settings.get("dtype")
+            return dtype if dtype in DTYPES else AUTO
+    return AUTO
 
 
 def check_prompts_are_seen(pipeline: type[Any], settings: Rounds | Published) -> None:
@@ -224,17 +214,14 @@ def _plan(model: Model, guidance: VendiGuidance, about_sampler: dict[str, Any]) 
 
 def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
     """The guidance settings that have an effect, by their names without `diversity_`."""
-    about = {"memory": guidance.keeps, "window": guidance.window.size}
-    about |= asdict(guidance.settings)
+    about = {"memory": guidance.keeps, "window": guidance.window.size, **asdict(guidance.settings)}
     if about.get("proposal") == Rounds.proposal:
-        about.pop("proposal", None)  # `Published` has none
+        del about["proposal"]
     if about.get("rounds") is not None:
         about.pop("budget", None)  # a number of rounds overrides it
-    exemplars = guidance.memory.exemplars
-    if exemplars is None:
-        del about["beta"]  # has an effect with exemplars only
-    else:
-        about["exemplars"] = len(exemplars)
+    if guidance.memory.exemplars is not None:
+        return about | {"exemplars": len(guidance.memory.exemplars)}
+    del about["beta"]  # has an effect with exemplars only
     return about
 
 

@@ -16,26 +16,17 @@ from vendi_guidance.runs.signals import Stop
 
 @dataclass(eq=False)
 class Sweep:
-    """Generates runs one after the other, and loads their model once.
+    """Generates runs one after the other, and loads their model once."""
 
-    Attributes:
-        options: options shared by all runs. `output` is the parent of their folders.
-        on_images: called with the number of images that a run has just generated or already had.
-        tell: called with messages for the user, see `open_run`.
-    """
-
-    options: RunOptions
+    options: RunOptions  # shared by all runs; `output` is the parent of their folders
     stop: Stop
+    # called with the number of images that a run has just generated or already had
     on_images: Callable[[int], object] = field(default=lambda count: None)
-    tell: Callable[[str], object] = field(default=lambda remark: None)
+    tell: Callable[[str], object] = field(default=lambda remark: None)  # see `open_run`
 
     @cached_property
     def model(self) -> Model:
-        """The model, not yet loaded.
-
-        Raises:
-            ValueError, OSError, ImportError: the model or an option cannot be used.
-        """
+        """The model, not yet loaded; ValueError, OSError or ImportError if it cannot be used."""
         return find(self.options)
 
     @cached_property
@@ -45,16 +36,9 @@ class Sweep:
     def generate(
         self, name: str, diversity: dict[str, Any], *, sampler: Sampler = PLAIN, **changes: Any
     ) -> Path:
-        """Generate a run, or resume it if its folder exists.
-
-        Args:
-            name: name of its folder, which is returned.
-            diversity: guidance settings.
-            changes: other options that differ from `options`.
-
-        Raises:
-            SystemExit: a signal asked to stop; the next call resumes the run.
-            ValueError, OSError: the run cannot begin or resume, or fails.
+        """Generate the run with this name, guidance settings and other changes of the options, or
+        resume it if its folder, which is returned, exists. ValueError or OSError if it fails;
+        SystemExit if a signal asked to stop, after which the next call resumes it.
         """
         folder = self.options.output / name
         changes = {"diversity": diversity, "output": folder, "resume": True, **changes}
