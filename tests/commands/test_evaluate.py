@@ -105,16 +105,6 @@ def test_images_of_other_things_are_evaluated_with_any_embedders_and_references(
     assert_refused(evaluated(castles, *PIXELS, *texts, *wrong), "0.png", ".npy")
 
 
-@pytest.mark.parametrize("has_metadata", [True, False])
-def test_images_without_prompts_are_evaluated(evaluated, tmp_path, has_metadata):
-    folder = save_run(tmp_path / "run", [None])
-    if not has_metadata:
-        (folder / "metadata.jsonl").unlink()
-    said = said_by(evaluated(folder, *PIXELS))
-    assert "without prompts: conditional scores are left out" in said
-    assert set(content(tmp_path / "report")["runs"][0]["scores"]) == {"vendi", "rke"}
-
-
 def test_files_that_cannot_be_read_are_left_out_and_named_or_end_it(evaluated, emoji, tmp_path):
     real = save_run(tmp_path / "real", ["cat"])
     (real / "6.png").write_bytes(b"broken")
@@ -156,20 +146,6 @@ def test_an_embedder_that_is_named_is_not_replaced(evaluated, hub, tmp_path, nam
     castles = save_run(tmp_path / "castles", ["castle"])
     assert_refused(evaluated(castles, *named.split()), "hf download", named.split()[1])
     assert not (tmp_path / "report").exists()
-
-
-def test_images_of_every_shape_are_shown(evaluated, tmp_path, monkeypatch):
-    monkeypatch.undo()
-    folder, sizes = tmp_path / "one prompt", ((700, 2), (2, 700), (1, 1), (9, 9))
-    (folder / "odd").mkdir(parents=True)
-    for number, size in enumerate(sizes):
-        Image.new("RGB", size, "red").save(folder / "odd" / f"{number}.png")
-    said = said_by(evaluated(folder, *PIXELS, "--prompt-embedder", "words"))
-    assert "left out: " not in said
-    assert content(tmp_path / "report")["runs"][0]["settings"]["images"] == len(sizes)
-    assert (tmp_path / "report" / "comparison.png").is_file()  # the contact sheet
-    page = (tmp_path / "report" / "report.html").read_text()
-    assert all(f'alt="image {number}: odd"' in page for number in range(1, len(sizes) + 1))
 
 
 def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(evaluated, emoji, monkeypatch):
@@ -230,18 +206,6 @@ def test_a_folder_without_a_report_is_never_written_to(evaluated, emoji, tmp_pat
         before = contents(report)
         assert_refused(evaluated(emoji, *more), "is not empty and has no report")
         assert contents(report) == before
-
-
-def test_it_ends_with_an_answer_and_what_the_rest_needs(evaluated, tmp_path):
-    said = said_by(evaluated(save_run(tmp_path / "few", ["cat"])))
-    assert "few: 16 images of 1 prompt." in said
-    assert (
-        "Left out for 16 images: confidence intervals (they need 20 images, or 8 prompts), "
-        "convergence curves (40 images)."
-    ) in said
-    answer = said.splitlines()[-2]
-    assert answer.startswith("“few” has ") and "(Conditional-Vendi) among 16 images" in answer
-    assert "1 prompts" not in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_wrong_input_is_named_and_leaves_earlier_output_untouched(

@@ -269,23 +269,6 @@ def test_an_error_is_reported_once(undisturbed, team):
     assert repeatable(team.output) == repeatable(undisturbed.output)
 
 
-def test_processes_exchange_values_and_tensors_of_any_size(tmp_path):
-    def exchange(rank: int) -> None:
-        refuse_pickles()
-        with process_group("cpu") as group:
-            latents = torch.full((3 * rank + 1, 2), rank, dtype=torch.bfloat16)
-            prompts = torch.tensor([[0.1]]) if rank else None
-            shared = group.share([rank, 0.1, None], latents=latents.T, prompts=prompts)
-        assert [values for values, _ in shared] == [[0, 0.1, None], [1, 0.1, None]]
-        assert [set(tensors) for _, tensors in shared] == [{"latents"}, {"latents", "prompts"}]
-        for number, (_, tensors) in enumerate(shared):
-            expected = torch.full((2, 3 * number + 1), number, dtype=torch.bfloat16)
-            assert torch.equal(tensors["latents"], expected)
-
-    logs = [tmp_path / "0", tmp_path / "1"]
-    assert fork_team(exchange, logs) == [0, 0], [log.read_text() for log in logs]
-
-
 def test_a_warning_if_only_one_process_was_started(monkeypatch, caplog):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # as `accelerate launch --cpu --num_processes 2`

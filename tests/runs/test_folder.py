@@ -87,21 +87,6 @@ def test_what_follows_the_last_checkpoint_is_truncated(folder):
     assert contents(folder.path) == before
 
 
-def test_starting_over_deletes_the_old_run_and_a_run_without_checkpoint_has_not_begun(
-    tmp_path, folder
-):
-    assert RunFolder(tmp_path / "new", 5).recover() is None
-    mine = {"notes.txt", "comparison.png", "2024.png"}
-    for name in mine:
-        (folder.path / name).write_text("mine")
-    with folder.locked():
-        folder.begin(PLAN, OPENING)
-    checkpoint = f"{CHECKPOINTS}/000000000000-000000000000.safetensors"
-    assert set(contents(folder.path)) == {*mine, MANIFEST, checkpoint}
-    folder.checkpoints.remove()
-    assert folder.recover() is None
-
-
 @pytest.mark.parametrize("call", ["Manifest.save", "remove_images", "remove_unfinished"])
 def test_a_run_whose_replacement_was_killed_starts_over(folder, monkeypatch, call):
     monkeypatch.setattr(f"vendi_guidance.runs.folder.{call}", Mock(side_effect=Killed))
@@ -155,18 +140,6 @@ def test_the_lock_dies_with_its_process(folder, tmp_path):
         pass
 
 
-def test_leftovers_of_a_stopped_run_count_as_an_empty_folder(tmp_path, folder):
-    with RunFolder(tmp_path / "new", 5).locked():
-        assert RunFolder(tmp_path / "new", 5).is_empty()
-    assert not (tmp_path / "new").exists()  # created by the lock only
-    (tmp_path / LOCK).touch()
-    (tmp_path / ".writing-x.part").touch()
-    assert not RunFolder(tmp_path, 5).is_empty()
-    assert not folder.is_empty()
-    folder.path.rename(tmp_path.parent / f"{tmp_path.name}-moved")
-    assert RunFolder(tmp_path, 5).is_empty()
-
-
 @pytest.mark.parametrize(
     "call", ["os.fsync", "os.truncate", "pathlib.Path.touch", "pathlib.Path.replace"]
 )
@@ -185,13 +158,6 @@ def test_a_full_disk_is_reported_in_one_sentence_and_loses_nothing(folder, monke
     monkeypatch.undo()
     assert recovered(folder) == 4
     assert before.items() <= repeatable(folder.path).items()
-
-
-def test_an_unwritable_folder_is_reported_in_one_sentence(tmp_path):
-    (tmp_path / "file").touch()
-    refused = pytest.raises(OSError, match=r"cannot write to .*file/run: Not a directory$")
-    with refused, RunFolder(tmp_path / "file" / "run", 5).locked():
-        pass
 
 
 # The manifest ---------------------------------------------------------------------------------
@@ -213,23 +179,6 @@ def test_a_damaged_manifest_or_one_of_another_version_is_named(folder, content, 
     (folder.path / MANIFEST).write_text(content)
     with pytest.raises(ValueError, match=rf"run\.json does not describe a run: .*{words}"):
         Manifest.load(folder.path)
-
-
-def test_a_manifest_names_the_differences():
-    assert PLAN.differences(PLAN) == []
-    settings = {"steps": 4, "no_metadata": True, "center": None}
-    settings |= {"model": read("m", "01"), "prompts": read("p.txt", "02")}
-    other = Manifest(settings, {"torch": "3", "pillow": "1"})
-    assert other.differences(PLAN) == [
-        "--steps is 4, was 3",
-        "--model is m with other content, was m",
-        "--no-metadata is given, was none",
-        "PROMPTS is p.txt, was none",
-    ]
-    moved = replace(PLAN, settings=PLAN.settings | {"model": read("elsewhere", "00")})
-    assert moved.differences(PLAN) == []
-    assert PLAN.version_changes(other) == ["torch is 2, was 3"]
-    assert other.version_changes(PLAN) == ["torch is 3, was 2", "pillow is 1, was unknown"]
 
 
 # Checkpoints ----------------------------------------------------------------------------------
@@ -283,24 +232,6 @@ def test_a_window_is_rebuilt_bit_by_bit(tmp_path, sizes, dtype):
         window.append(*more)
         again.append(*more)
         assert_equal(again, window)
-
-
-@pytest.mark.parametrize("shapes", [[(4, 3, 3)], [(4, 5, 5)], [(4, 3, 3), (4, 5, 5)]])
-@pytest.mark.parametrize("batches", [[2], [2, 3, 1], [2, 3, 3, 3, 3]])
-def test_a_resumed_run_keeps_the_samples_that_it_began_with(tmp_path, batches, shapes):
-    known = [(torch.randn(4, *shape), torch.randn(4, 5)) for shape in shapes]
-    window, again = RunWindow(SIZE), RunWindow(SIZE)
-    for each in (window, again):
-        for samples in known:
-            each.append(*samples)
-        each.entered = 0
-    grow(tmp_path, batches, window)
-    Checkpoints(tmp_path, SIZE).restore(again, "cpu")
-    assert_equal(again, window)
-    assert again.shapes == window.shapes
-    assert again.entered == sum(batches)
-    for shape in shapes:
-        assert torch.equal(*(each.of_shape(shape).features for each in (window, again)))
 
 
 def test_checkpoints_are_kept_as_long_as_their_samples_are_in_the_window(tmp_path):

@@ -76,12 +76,6 @@ def test_names_and_configurations_identify_few_step_models(
     assert (found.steps, found.guidance_scale) == expected
 
 
-def test_the_name_of_a_folder_counts_and_not_that_of_its_parent(tmp_path):
-    (folder := tmp_path / "turbo" / "base").mkdir(parents=True)
-    assert sampled(model=str(folder)).steps == 50
-    assert sampled(model=str(folder.parent)).steps == 4
-
-
 @pytest.mark.parametrize("can_clean", [True, False])
 def test_pixart_does_not_clean_captions_if_libraries_are_missing(monkeypatch, can_clean):
     for name in ("is_bs4_available", "is_ftfy_available"):
