@@ -5,10 +5,9 @@ import sys
 
 import httpx
 
-from tests.helpers.app_at_hand import app_process, request_of
+from tests.helpers.app_at_hand import app_process
 from tests.helpers.commands import assert_refused, invoke
-from tests.helpers.runs import read_run
-from vendi_guidance.app.studio import Session, probe_beside
+from vendi_guidance.app.studio import probe_beside
 from vendi_guidance.commands import app
 
 
@@ -32,20 +31,6 @@ def test_it_serves_this_machine_and_leaves_nothing_behind(tiny_sdxl_folder, tmp_
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(200) == 0
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_lora_rests_in_the_rounds(monkeypatch, tiny_sdxl_folder, tiny_lora_folder):
-    rows = []
-
-    def generate_once(folder, studio, *_):
-        session = Session(folder)
-        *_, generation = studio.generate(session, request_of(), lambda share, what: None)
-        rows.extend(read_run(generation.folder / "with").rows)
-        raise SystemExit
-
-    monkeypatch.setattr(app, "serving", generate_once)
-    run("--model", tiny_sdxl_folder, "--lora", tiny_lora_folder, "--undistilled", "adapters")
-    assert {row["undistilled"] for row in rows} == {"adapters"}
 
 
 def test_a_demo_model_is_judged_by_the_probe_beside_it(tmp_path):

@@ -104,8 +104,6 @@ def test_a_judge_reuses_the_images_and_generate_reads_the_value_it_keeps(words, 
     [
         (["--keep", "nan"], ("--keep", "nan")),
         (["--diversity", 0], ("--diversity 0", "a value above it")),
-        (["--image-embedder", "eyes"], ("eyes",)),
-        (["--clip", "beauty"], ("beauty",)),
         (["--attributes", "none.json"], ("none.json",)),
         (["--attribute-judge", "clip"], ("--attribute-judge needs --attributes",)),
     ],

@@ -213,26 +213,17 @@ def test_tiled_and_sliced_decoding_is_enabled_if_the_decoder_supports_it(model, 
 # LoRAs ---------------------------------------------------------------------------------------
 
 
-def test_a_folders_own_weights_or_its_only_file_are_found(lora):
+def test_a_lora_is_found_in_a_folder_or_in_the_cache_of_the_hub(lora, hub):
     weights = lora / LORA_WEIGHTS
-    shutil.copy(weights, lora / "a.safetensors")
+    shutil.copy(weights, lora / "four.safetensors")
     assert find_lora(str(lora)) == weights == find_lora(str(weights))
+    snapshot = put_in_cache(hub, lora)
+    assert find_lora("me/mine/four.safetensors") == snapshot / "four.safetensors"
     weights.unlink()
-    assert find_lora(str(lora)) == lora / "a.safetensors"
-    (lora / "b.safetensors").touch()
+    assert find_lora(str(lora)) == lora / "four.safetensors"
+    (lora / "eight.safetensors").touch()
     with pytest.raises(FileNotFoundError, match="has 2 safetensors files and no"):
         find_lora(str(lora))
-    with pytest.raises(FileNotFoundError, match="has 0 safetensors files and no"):
-        find_lora(str(lora.parent))
-
-
-def test_a_lora_on_the_hub_is_found_in_the_cache_without_a_network(lora, hub):
-    shutil.copy(lora / LORA_WEIGHTS, lora / "four.safetensors")
-    snapshot = put_in_cache(hub, lora)
-    assert find_lora("me/mine") == snapshot / LORA_WEIGHTS
-    assert find_lora("me/mine/four.safetensors") == snapshot / "four.safetensors"
-    with pytest.raises(FileNotFoundError, match="--lora me/yours is neither a file nor a folder"):
-        find_lora("me/yours")
 
 
 def test_without_peft_the_extra_is_named(lora, monkeypatch):

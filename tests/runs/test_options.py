@@ -87,9 +87,3 @@ def test_each_image_is_planned_once_and_a_resumed_plan_is_the_rest(
     assert all(item.prompt == f"prompt {item.number // images_per_prompt}" for item in items)
     done = min(done, plan.total)
     assert list(plan.items(done, side_by_side)) == items[done:]
-
-
-def test_one_prompt_after_the_other_or_a_batch_of_each_for_each_process(tmp_path):
-    plan = plan_of(tmp_path, prompts=3, images_per_prompt=4, at_a_time=2)
-    assert [item.number for item in plan.items(0, 1)] == list(range(12))
-    assert [item.number for item in plan.items(0, 2)] == [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11]

@@ -35,9 +35,7 @@ from vendi_guidance.commands import generate
 from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs import loading, setup
-from vendi_guidance.runs.folder import CHECKPOINTS
 from vendi_guidance.runs.plan import Manifest
-from vendi_guidance.runs.signals import Stop
 
 # a kernel so wide that images of a random model are similar, and guidance changes them
 GUIDED = ("--diversity-sigma-latent", 2, "--diversity-window", 5)
@@ -155,16 +153,6 @@ def test_a_signal_lets_the_current_batch_finish_and_a_second_one_does_not(
     assert_goes_on(make, tmp_path / "out", undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_between_batches_a_signal_ends_the_process_at_once(number, capfd):
-    with pytest.raises(SystemExit) as ended, Stop() as stop:
-        stop.in_batch = True
-        stop.in_batch = False  # as between runs
-        os.kill(os.getpid(), number)
-    assert ended.value.code == 128 + number
-    assert capfd.readouterr().err == "\nstopped: no image is lost\n"
-
-
 def test_a_stopped_run_that_replaces_another_says_how_to_resume(
     make, undisturbed, tmp_path, monkeypatch
 ):
@@ -226,10 +214,6 @@ def test_an_unguided_run_resumes_too(make, crashed, tmp_path):
     assert make(*unguided, output=tmp_path / "undisturbed").exit_code == 0
     crashed(3, *unguided)
     assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "undisturbed"), *unguided)
-    [checkpoint] = (tmp_path / "out" / CHECKPOINTS).iterdir()
-    assert checkpoint.stat().st_size < 1000
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-5])
-    assert_refused(make("--resume", *unguided), checkpoint.name, "is not a readable safetensors")
 
 
 def test_a_complete_run_has_nothing_left_to_do_and_reports_changed_versions(
@@ -270,8 +254,6 @@ def test_changed_settings_are_named_and_refused(make, crashed, tmp_path):
             *("began with other settings", "--steps is 4, was 2"),
             "--diversity-truncation is 3, was none",
         ),
-        (("--diversity-preset", "published"), "--diversity-space is latent, was denoised"),
-        (("--diversity-memory", "call"), "--diversity-memory is call, was session"),
         (("--no-metadata",), "--no-metadata is given, was not given"),
         (("--batch-size", 3), "--batch-size is 3, was 2"),
     ):
@@ -405,8 +387,6 @@ def test_images_record_how_they_were_generated_unless_metadata_is_off(
             assert quiet.text == {} and np.array_equal(np.asarray(quiet), pixels)
         assert text["prompt"] == "cat"
         assert text["seed"] == str(row["seed"])
-        assert text["model"] == row["model"]
-        assert text["diversity_objective"] == Rounds().objective
         assert text["diversity"] == str(Rounds().diversity)
         assert json.loads(text["versions"]) == Manifest.load(undisturbed_folder).versions
         assert len(text["model_sha256"]) == 64
