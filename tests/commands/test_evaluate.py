@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ def test_an_embedder_that_is_named_is_not_replaced(evaluated, hub, tmp_path, nam
 def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(evaluated, emoji, monkeypatch):
     report = emoji.parent / "emoji-report"
     assert evaluated(emoji, output=()).exit_code == 0
-    before = contents(report)
+    before, fail = contents(report), Mock(side_effect=OSError("the disk is full"))
     for place in ("save_contact_sheet", "as_page"):
         with monkeypatch.context() as patch:
             patch.setattr(f"vendi_guidance.evaluation.report.writer.{place}", fail)
@@ -153,10 +154,6 @@ def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(evaluated, emoji, 
             assert contents(report) == before
             assert_refused(evaluated(emoji, "--output", emoji.parent / "new"), "the disk is full")
             assert not [*emoji.parent.glob("new"), *emoji.parent.glob(".*")]
-
-
-def fail(*_: object) -> None:
-    raise OSError("the disk is full")
 
 
 def test_without_output_the_report_is_beside_the_images(evaluated, emoji, tmp_path, monkeypatch):

@@ -236,21 +236,6 @@ def test_checkpoints_are_kept_as_long_as_their_samples_are_in_the_window(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("missing", "words"),
-    [
-        (["000000000008-000000000004"], "does not fit those before it: 2 samples have entered"),
-        ([f"{4 * i:012d}-{2 * i:012d}" for i in (1, 2)], "checkpoints are missing"),
-    ],
-)
-def test_missing_checkpoints_are_noticed(tmp_path, missing, words):
-    grow(tmp_path, [2, 2, 2], RunWindow(SIZE))
-    for name in missing:
-        (tmp_path / f"{name}.safetensors").unlink()
-    with pytest.raises(ValueError, match=words):
-        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
-
-
-@pytest.mark.parametrize(
     ("content", "words"),
     [
         *((each, "") for each in (b"", b"x" * 100, b"\xff" * 8, b"\x10" + bytes(7) + b"[" * 16)),

@@ -209,13 +209,6 @@ def test_a_run_killed_at_any_write_resumes_to_the_same_images(words, tmp_path, m
     assert number > 25
 
 
-def test_an_unguided_run_resumes_too(make, crashed, tmp_path):
-    unguided = ("--diversity", 0)
-    assert make(*unguided, output=tmp_path / "undisturbed").exit_code == 0
-    crashed(3, *unguided)
-    assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "undisturbed"), *unguided)
-
-
 def test_a_complete_run_has_nothing_left_to_do_and_reports_changed_versions(
     make, undisturbed_folder, undisturbed, tmp_path
 ):
@@ -348,13 +341,14 @@ def test_out_of_memory_halves_the_batches_and_the_run_continues(
     assert np.array_equal(run.pixels, read_run(undisturbed_folder).pixels)
 
 
-def test_a_run_with_halved_batches_resumes_with_them(make, crashed, tmp_path, monkeypatch):
+@pytest.mark.parametrize("options", [("--batch-size", 4), ("--batch-size", 4, "--diversity", 0)])
+def test_a_run_with_halved_batches_resumes_with_them(make, crashed, tmp_path, monkeypatch, options):
     sizes = small_memory(monkeypatch, 2)
-    assert make("--batch-size", 4, output=tmp_path / "undisturbed").exit_code == 0
-    crashed(4, "--batch-size", 4)
+    assert make(*options, output=tmp_path / "undisturbed").exit_code == 0
+    crashed(4, *options)
     assert 0 < len(read_run(tmp_path / "out").rows) < IMAGES
     sizes.clear()
-    assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "undisturbed"), "--batch-size", 4)
+    assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "undisturbed"), *options)
     assert max(sizes) == 2
 
 
