@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 from click.testing import Result
 from PIL import Image
@@ -61,9 +60,8 @@ def test_two_runs_are_compared_by_the_papers_scores_with_intervals(
     save_open_clip(tmp_path / "clip")
     given = ("--clip", f"clip:{tmp_path / 'clip'}", "--sigma-image", 3, "--truncation", 5)
     said = said_by(evaluated(*runs, *given))
-    for title in ("change", "prompt fidelity", "Conditional-Vendi", "looks per prompt"):
+    for title in ("prompt fidelity", "Conditional-Vendi", "looks per prompt", "Gaussian σ = 3"):
         assert title in said
-    assert "Gaussian σ = 3" in said
     both = content(tmp_path / "report")
     for number, run in enumerate(both["runs"]):
         assert run["name"] == f"run-{number}"
@@ -92,10 +90,6 @@ def test_images_of_other_things_are_evaluated_with_any_embedders_and_references(
     assert run["settings"]["kernel_image"]["chosen"] == "median distance"
     assert run["scores"]["frechet_distance"]["value"] == pytest.approx(0, abs=1e-6)
     assert "fidelity" not in run["scores"]
-    np.save(tmp_path / "features.npy", np.random.default_rng(0).normal(size=(8, 48)))
-    said_by(evaluated(castles, *PIXELS, *texts, "--reference", tmp_path / "features.npy"))
-    [run] = content(tmp_path / "report")["runs"]
-    assert run["settings"]["references"] == 8 and "recall" in run["scores"]
     wrong = ("--reference", castles / "0.png")
     assert_refused(evaluated(castles, *PIXELS, *texts, *wrong), "0.png", ".npy")
 
@@ -156,13 +150,9 @@ def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(evaluated, emoji, 
             assert not [*emoji.parent.glob("new"), *emoji.parent.glob(".*")]
 
 
-def test_without_output_the_report_is_beside_the_images(evaluated, emoji, tmp_path, monkeypatch):
-    other = save_run(tmp_path / "other", ["cat", "Dog, asleep"], seed=1)
+def test_without_output_the_report_is_beside_the_images(evaluated, emoji, tmp_path):
     result = evaluated(emoji, output=())
     assert f"wrote {tmp_path / 'emoji-report' / 'report.html'}" in result.output
-    monkeypatch.chdir(other)
-    assert evaluated(".", output=()).exit_code == 0
-    assert (tmp_path / "other-report" / "report.html").is_file()
     # runs of one name are told apart by their paths
     shutil.copytree(emoji, tmp_path / "again" / "emoji")
     assert evaluated(emoji, tmp_path / "again" / "emoji").exit_code == 0
@@ -183,18 +173,11 @@ def test_only_a_report_of_the_same_folders_is_replaced_unless_asked(evaluated, e
     assert evaluated(emoji, "--overwrite").exit_code == 0
     assert contents(report).keys() == before.keys() | {"notes.txt"}
     assert len(content(report)["runs"]) == 1
-
-
-@pytest.mark.parametrize("more", [(), ("--overwrite",)])
-def test_a_folder_without_a_report_is_never_written_to(evaluated, emoji, tmp_path, more):
-    report = tmp_path / "report"
-    report.mkdir()
-    assert evaluated(emoji, *more).exit_code == 0  # an empty one is
-    for text in ("not JSON", '{"format": "another program\'s"}'):
-        (report / "report.json").write_text(text)
-        before = contents(report)
+    (report / "report.json").write_text('{"format": "another program\'s"}')
+    before = contents(report)
+    for more in ((), ("--overwrite",)):
         assert_refused(evaluated(emoji, *more), "is not empty and has no report")
-        assert contents(report) == before
+    assert contents(report) == before
 
 
 def test_wrong_input_is_named_and_leaves_earlier_output_untouched(

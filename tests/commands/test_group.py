@@ -69,19 +69,6 @@ def test_the_nearest_known_name_is_suggested(words, suggestion, tmp_path):
     assert suggestion in result.output
 
 
-@pytest.mark.parametrize("name", ["app", "evaluate", "generate", "tune"])
-def test_commands_compute_on_a_gpu_if_there_is_one(name, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    # import them as on such a machine, for this test alone
-    for part in ("run_options", name):
-        module = f"vendi_guidance.commands.{part}"
-        monkeypatch.setattr(commands, part, import_module(module))
-        monkeypatch.delitem(sys.modules, module)
-    command = main_of(name)
-    [device] = [parameter for parameter in command.params if parameter.name == "device"]
-    assert device.default == "cuda"
-
-
 def test_a_traceback_is_there_for_those_who_ask(monkeypatch):
     words = ["evaluate", "no-such-folder", "--output", "report"]
     result = CliRunner().invoke(commands.main, words)

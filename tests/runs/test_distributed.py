@@ -15,7 +15,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from PIL import Image
 from torch.distributed import TCPStore
 
 from tests.helpers.commands import repeatable
@@ -135,8 +134,6 @@ def assert_whole(folder: Path) -> None:
     expected = zip(names, sorted(PROMPTS * 3, key=PROMPTS.index), range(IMAGES), strict=True)
     for row, found in zip(rows, expected, strict=True):
         assert (row["file_name"], row["prompt"], row["seed"]) == found and row["seconds"] > 0
-        with Image.open(folder / row["file_name"]) as opened:
-            assert (opened.text["prompt"], opened.text["seed"]) == (row["prompt"], str(row["seed"]))
 
 
 @pytest.fixture(scope="module")

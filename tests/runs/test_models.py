@@ -260,8 +260,7 @@ def test_a_lora_that_does_not_fit_is_reported_in_one_sentence(lora, tiny_sdxl_fo
     ("kind", "onednn", "avx512", "is_native"),
     [
         *[("AMD64", True, False, False), ("x86_64", False, True, True)],  # PyTorch decides
-        *[("aarch64", True, False, True), ("aarch64", False, True, False)],
-        ("arm64", None, True, False),
+        *[("aarch64", True, False, True), ("arm64", None, True, False)],
     ],
 )
 def test_auto_on_a_cpu_is_bfloat16_only_if_supported_natively(

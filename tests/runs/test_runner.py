@@ -153,19 +153,6 @@ def test_a_signal_lets_the_current_batch_finish_and_a_second_one_does_not(
     assert_goes_on(make, tmp_path / "out", undisturbed)
 
 
-def test_a_stopped_run_that_replaces_another_says_how_to_resume(
-    make, undisturbed, tmp_path, monkeypatch
-):
-    assert make("--steps", 1).exit_code == 0
-    with monkeypatch.context() as inner:
-        at_call(inner, 1, interrupt)
-        result = make("--overwrite")
-    assert result.exit_code == 130
-    assert "the same command with --resume in place of --overwrite to continue" in result.output
-    assert_refused(make("--overwrite", "--resume"), "--overwrite", "--resume")
-    assert_goes_on(make, tmp_path / "out", undisturbed)
-
-
 # Resuming -------------------------------------------------------------------------------------
 
 

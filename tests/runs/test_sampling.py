@@ -23,10 +23,6 @@ CHANGE = "; --steps and --guidance-scale change it"
     [
         ({}, 50, 5.0, "50 steps, guidance scale 5: the defaults of StableDiffusionXLPipeline"),
         ({"model": TURBO, "steps": 2, "guidance_scale": 3.0}, 2, 3.0, None),
-        (
-            {"model": TURBO, "steps": 2},
-            *(2, 0.0, "guidance scale 0 (no CFG): usual for models named 'turbo'"),
-        ),
     ],
 )
 def test_given_options_hold_and_defaults_are_reported(options, steps, scale, remark):
