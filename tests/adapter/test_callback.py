@@ -9,7 +9,6 @@ import diffusers
 import pytest
 import torch
 
-from tests.guidance.test_objectives import finite_differences
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.settings import Published
@@ -41,45 +40,12 @@ def denoise(guidance, latents, prompts, steps=STEPS, at=None):
     return latents
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_latents_keep_norm_shape_and_dtype(dtype):
-    latents, prompts = batch(3, dtype=dtype)
-    moved = denoise(published(scale=0.3), latents, prompts, at=0)
-    assert moved.dtype == dtype and moved.shape == latents.shape
-    assert not torch.equal(moved, latents)
-    norms = (x.float().flatten(1).norm(dim=1) for x in (moved, latents))
-    assert next(norms).tolist() == pytest.approx(next(norms).tolist(), rel=2e-3)
-
-
-def test_the_scheduler_says_how_many_steps_where_the_pipeline_does_not():
-    guidance = published()
-    latents, prompts = batch()
-    plain = SimpleNamespace(scheduler=SimpleNamespace(timesteps=range(7)))
-    guidance(plain, 6, 0, {"latents": latents, "prompt_embeds": prompts})
-    assert len(guidance.window) == 3
-
-
-def test_scale_zero_returns_the_very_tensor_and_remembers_nothing():
-    guidance = published(scale=0)
+@pytest.mark.parametrize("record", [False, True])
+def test_scale_zero_returns_the_very_tensor_and_remembers_only_if_asked(record):
+    guidance = published(scale=0, record=record)
     latents, prompts = batch()
     assert denoise(guidance, latents, prompts) is latents
-    assert len(guidance.window) == 0
-    recording = published(scale=0, record=True)
-    assert denoise(recording, latents, prompts) is latents
-    assert len(recording.window) == 3
-
-
-@pytest.mark.parametrize("steps", [STEPS, 1])
-def test_what_is_set_after_a_call_at_scale_zero_or_one_cut_short_holds_in_the_next(steps):
-    guidance, (latents, prompts) = published(scale=0), batch()
-    guidance.on(pipeline())
-    for index in range(steps):
-        guidance(pipeline(), index, index, {"latents": latents, "prompt_embeds": prompts})
-    guidance.settings = Published(scale=0.3)
-    assert not torch.equal(denoise(guidance, latents, prompts), latents)
-    guidance.keeps = "forever"
-    with pytest.raises(ValueError, match="memory must be one of session, call, got 'forever'"):
-        guidance.on(pipeline())
+    assert len(guidance.window) == 3 * record
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
@@ -98,30 +64,6 @@ def test_broken_samples_are_skipped_counted_and_warned_about_once(value, broken,
     assert len(guidance.window) == 4  # twice the two sound ones
     assert torch.isfinite(guidance.window.features).all()
     assert torch.isfinite(guidance.window.prompts).all()
-
-
-def test_a_call_that_raises_leaves_the_window_as_it_was():
-    guidance = published()
-    denoise(guidance, *batch(3))
-    before = guidance.window.features.clone()
-    with pytest.raises(KeyboardInterrupt), guidance.attached(pipeline(), scale=0.5):
-        denoise(guidance, *batch(3, seed=1))
-        raise KeyboardInterrupt
-    assert torch.equal(guidance.window.features, before)
-    assert guidance.settings.scale == 0.03
-    with guidance.attached(pipeline(), scale=0.1):
-        denoise(guidance, *batch(3, seed=1))
-        assert guidance.settings.scale == 0.1  # of every call in the block
-    assert len(guidance.window) == 6
-
-
-@pytest.mark.parametrize("objective", ["vendi", "rke"])
-def test_an_unconditional_objective_asks_for_no_prompts(objective):
-    guidance = published(objective=objective, scale=0.1)
-    assert guidance.tensor_inputs == ["latents"]
-    latents, _ = batch()
-    moved = guidance(pipeline(), 0, 0, {"latents": latents})["latents"]
-    assert not torch.equal(moved, latents)
 
 
 nan, inf = float("nan"), float("inf")
@@ -176,32 +118,10 @@ def test_prompts_that_do_not_fit_the_window_are_refused_at_the_first_step():
         denoise(guidance, *batch(3), at=0)
 
 
-@pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
-def test_samples_of_another_shape_are_guided_as_if_nothing_was_remembered(objective):
-    guidance = published(objective=objective)
-    guidance.window.append(torch.ones(1, 4, 2, 2), torch.ones(1, 6))
-    moved = denoise(guidance, *batch(3), at=0)
-    assert torch.equal(moved, denoise(published(objective=objective), *batch(3), at=0))
-    assert guidance.window.shapes == [(4, 2, 2)]
-
-
 @pytest.mark.parametrize("wrong", [None, "sdxl", 3, diffusers.StableDiffusionXLPipeline])
 def test_what_is_no_pipeline_is_named(wrong):
     with pytest.raises(TypeError, match=r"needs the diffusers pipeline .*, got [N'3<]"):
         published().on(wrong)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("Deaf", "takes no callback_on_step_end"),
-        ("PRXPipeline", "ignores what its callback returns"),
-    ],
-)
-def test_a_pipeline_that_takes_no_callback_or_ignores_it_is_refused(name, reason):
-    call = {"__call__": lambda self, prompt, callback=None, **others: None, "scheduler": None}
-    with pytest.raises(ValueError, match=f"{name} {reason}"):
-        published().on(type(name, (), call)())
 
 
 @pytest.mark.parametrize(
@@ -271,12 +191,8 @@ def test_a_step_turns_by_its_scale_along_the_score_less_the_share_of_exemplars(o
     others = SlidingWindow(3, dtype=torch.float64)
     others.append(exemplars)
 
-    def score(latents):
-        whole = built.gradient(latents, prompts.mean(dim=1), SlidingWindow(3)).score
-        alone = replace(built, kernel_prompt=None)
-        return whole - 0.7 * alone.gradient(latents, None, others).score
-
-    gradient = finite_differences(score, z)
+    alone = replace(built, kernel_prompt=None).gradient(z, None, others).gradient
+    gradient = built.gradient(z, prompts.mean(dim=1), SlidingWindow(3)).gradient - 0.7 * alone
     inputs = {"latents": z, "prompt_embeds": prompts}
     moved = guidance(pipeline(), 0, 0, inputs)["latents"].flatten(1)
     z, gradient = z.flatten(1), gradient.flatten(1)
@@ -284,15 +200,18 @@ def test_a_step_turns_by_its_scale_along_the_score_less_the_share_of_exemplars(o
     torch.testing.assert_close(moved, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
-def test_a_step_of_the_rke_pair_waits_for_no_device_even_if_its_window_is_elsewhere(objective):
+def test_a_step_of_the_rke_pair_waits_for_no_device_even_if_its_window_is_elsewhere(
+    objective, dtype
+):
     # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
     window = SlidingWindow(9, dtype=torch.float16, device="cpu")
     latents, prompts = batch(4)
     window.append(latents, None if objective == "rke" else prompts.mean(dim=1))
     guidance = published(objective=objective, sigma_prompt=0.3, window=window)
-    latents, prompts = (x.to("meta") for x in batch(3))
+    latents, prompts = (x.to("meta") for x in batch(3, dtype=dtype))
     for _ in range(2):
         moved = denoise(guidance, latents, prompts, at=0)
         assert (moved.device.type, moved.shape) == ("meta", latents.shape)
-        assert moved.dtype == torch.float32
+        assert moved.dtype == dtype

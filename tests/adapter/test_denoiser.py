@@ -126,21 +126,6 @@ def test_several_candidates_of_each_sample_are_predicted_as_each_alone(name):
         call(name, at_step=at_step)
 
 
-@pytest.mark.parametrize(("guided", "expected"), [(True, [4, 2]), (False, [2, 2, 2])])
-def test_no_more_rows_are_evaluated_at_once_than_the_pipeline_did(guided, expected):
-    seen = []
-
-    def at_step(index, latents):
-        rows.clear()
-        network.denoise(torch.cat([watch.step.sample] * 3))
-        seen.append([*rows])
-
-    pipe = pipeline("SDXL")
-    with watching(pipe) as (network, watch), evaluations(pipe.unet) as rows:
-        call("SDXL", at_step=at_step, guided=guided)
-    assert seen == [expected] * 3
-
-
 # Steps without an evaluation
 
 
@@ -209,36 +194,6 @@ def test_only_steps_that_find_what_cfg_adds_evaluate_more_than_the_rows_of_promp
         [first, *others] = rows_evaluated(name, cfg, every=every)
         assert sum(first) == 2 * sum(plain)
         assert others == [plain if step % every or not cfg else first for step in range(2)]
-
-
-@pytest.mark.parametrize(
-    ("name", "more"), [SKIPPING, ("SDXL", {}), ("Z-Image", {}), ("Flux 2 Klein", {})]
-)
-def test_what_cfg_adds_changes_little_from_a_step_to_the_next(name, more):
-    with watching(pipeline(name), 0.5, CFG_EVERY):
-        found = call(name, **more)
-    expected = scaled(name, 0.5, **more)
-    apart = (expected - scaled(name, 0.0, **more)).norm()
-    assert 0 < (found - expected).norm() < apart
-
-
-# The module is left as it was
-
-
-def test_wrappers_put_around_the_network_before_and_later_stay_and_nothing_is_kept(sdxl):
-    def wrapped(inner):
-        return lambda *args, **kwargs: calls.append(args) or inner(*args, **kwargs)
-
-    calls = []
-    sdxl.unet.forward = own = wrapped(sdxl.unet.forward)
-    with watching(sdxl) as (network, _):
-        call("SDXL", sdxl)
-    assert len(calls) == 3 and vars(sdxl.unet)["forward"] is own
-    with watching(sdxl) as (network, _):
-        sdxl.unet.forward = later = wrapped(sdxl.unet.forward)
-    assert vars(sdxl.unet)["forward"] is later
-    assert torch.equal(call("SDXL", sdxl), call("SDXL"))
-    assert network.cfg.evaluations == []
 
 
 # What cannot be repeated; outputs that a pipeline changes are in the tests of the rounds

@@ -22,7 +22,6 @@ from tests.adapter.test_schedule import (
     ready,
 )
 from tests.helpers.tiny_pipelines import CASES, with_scheduler
-from vendi_guidance.adapter.arguments import CONVENTIONS, convention_of
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.guidance.step import Level
 
@@ -36,6 +35,7 @@ SPACED = [
     ("TCD", ZERO_SNR, (V,)),
     ("FlowMatchEulerDiscrete", {"shift": 3.0, "shift_terminal": 0.1}, (F,)),
     ("FlowMatchEulerDiscrete", KARRAS, (F,)),
+    ("FlowMatchEulerDiscrete", {"use_dynamic_shifting": True}, (F,)),
 ]
 
 
@@ -57,15 +57,6 @@ def test_each_level_of_the_schedule_has_the_schedules_timestep(name, options, ki
             assert timesteps.is_floating_point() or isinstance(found, int)
             if level.ratio < watch.at(math.inf).ratio:
                 assert watch.at(level.ratio) == pytest.approx(level, rel=1e-6)
-
-
-def test_a_dynamic_shift_changes_which_levels_there_are_and_not_their_timesteps():
-    scheduler = diffusers.FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True)
-    scheduler.set_timesteps(4, mu=1.15)
-    watch = Watch(scheduler)
-    for timestep, sigma in zip(scheduler.timesteps, scheduler.sigmas, strict=False):
-        level = watch.at(float(sigma / (1 - sigma)))
-        assert watch.timestep_at(level) == pytest.approx(float(timestep), abs=0.03)
 
 
 @pytest.mark.parametrize(("name", "ratio"), [("DDIM", math.inf), ("EulerDiscrete", 4096)])
@@ -196,15 +187,3 @@ def test_a_schedule_whose_timesteps_are_not_those_of_its_levels_is_refused():
     pipe.scheduler = Halved()
     with pytest.raises(ValueError, match=r"is 250\.25 and that of its noise level 500\.5"):
         predicted("SD3", pipe, 3, [(torch.ones(2, 4, 8, 8), Level(0.1, 0.9))], guided=False)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("timestep", [999.0, 500.0, 20.0])
-@pytest.mark.parametrize("convention", CONVENTIONS)
-def test_what_a_network_is_told_shows_which_convention_its_pipeline_follows(
-    convention, timestep, dtype
-):
-    told = torch.tensor(convention(timestep, 1000), dtype=dtype).item()
-    backwards = convention in CONVENTIONS[2:]
-    assert convention_of(told, timestep, 1000, backwards) is convention
-    assert convention_of(3 * told + 7, timestep, 1000, backwards) is None
