@@ -3,55 +3,42 @@
 import copy
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
 
 from tests.adapter.test_callback import batch, pipeline, published
-from tests.adapter.test_mixins import make
+from tests.adapter.test_mixins import generate, make
 from tests.guidance.test_engine import seeded
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.mixins import GuidedInPlace
 
-
-def draw(pipe, **given):
-    return pipe(**CASES["SDXL"].arguments([0, 1], guided=True) | given)[0]
-
-
-@pytest.mark.parametrize("last", [0, 1])
-def test_a_call_after_one_that_was_cut_short_is_as_after_none(sdxl, last):
-    stock, guidance = draw(sdxl), VendiGuidance(rounds=2)
-
-    def fail(pipe, index, timestep, tensors):
-        tensors = guidance(pipe, index, timestep, tensors)
-        if index == last:
-            raise KeyboardInterrupt
-        return tensors
-
-    with pytest.raises(KeyboardInterrupt):
-        draw(sdxl, **guidance.on(sdxl) | {"callback_on_step_end": fail})
-    assert torch.equal(draw(sdxl), stock)
-    again, fresh = (draw(sdxl, **it.on(sdxl)) for it in (guidance, VendiGuidance(rounds=2)))
-    assert torch.equal(again, fresh)
+draw = partial(generate, name="SDXL", cfg=True)
 
 
 @pytest.mark.parametrize("at", [2, 3, 4, 5])  # in steps and in rounds
-def test_after_an_interrupted_evaluation_another_pipeline_of_the_network_is_stock(sdxl, at):
+def test_after_an_interrupted_evaluation_another_pipeline_is_stock_and_the_next_call_as_fresh(
+    sdxl, at
+):
     other, evaluated = sharing(sdxl), []
-    stock = draw(other)
+    stock, guidance = draw(other), VendiGuidance(rounds=2, candidates=1)
 
     def interrupt(*_):
         evaluated.append(1)
         if len(evaluated) == at:
             raise KeyboardInterrupt
 
-    given = VendiGuidance(rounds=2, candidates=1).on(sdxl)
+    given = guidance.on(sdxl)
     hook = sdxl.unet.mid_block.register_forward_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
         draw(sdxl, **given)
     hook.remove()
     assert torch.equal(draw(other), stock) and "forward" not in vars(sdxl.unet)
+    fresh = VendiGuidance(rounds=2, candidates=1)
+    again, expected = (draw(sdxl, **it.on(sdxl)) for it in (guidance, fresh))
+    assert torch.equal(again, expected)
 
 
 def test_a_pipeline_whose_steps_a_copy_of_its_scheduler_makes_is_told_what_to_use(sdxl, caplog):

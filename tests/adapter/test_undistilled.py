@@ -1,7 +1,7 @@
 """The undistilled network makes the rounds, the pipeline's own with its LoRA the rest."""
 
 import math
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 
 import accelerate
 import pytest
@@ -96,17 +96,9 @@ def test_the_rounds_are_told_what_the_undistilled_network_predicts(undistilled, 
     assert vars(pipe.unet) == before
 
 
-def test_adapters_that_were_off_stay_off_after_a_call():
-    pipe = off(distilled("style", "lightning"))
-    before = state(pipe)
-    guided(pipe, "adapters")
-    assert state(pipe) == before
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("phase", ["first step", "rounds", "last step", "decoder", "none"])
+@pytest.mark.parametrize("phase", ["first step", "rounds", "last step", "decoder"])
 @pytest.mark.parametrize("undistilled", ["adapters", "module"])
-def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase, error, monkeypatch):
+def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase, monkeypatch):
     pipe, other = distilled("style", "lightning"), base().unet
     pipe.unet.requires_grad_(False)
     stock, before = draw(pipe), state(pipe)
@@ -115,7 +107,7 @@ def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase, error, m
 
     def reached(here):
         if phase == here:
-            raise error("an error")
+            raise KeyboardInterrupt
 
     def in_rounds(*_):
         if given is other or state(pipe)[0][0][0]:
@@ -129,19 +121,18 @@ def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase, error, m
     observed = other if given is other else pipe.unet.mid_block
     hook = observed.register_forward_hook(in_rounds)
     guidance = VendiGuidance(rounds=2, level=0.02)
-    expected = nullcontext() if phase == "none" else pytest.raises(error, match="an error")
     pipe.register_modules(vae=unet.vae())
     monkeypatch.setattr(pipe.vae, "decode", lambda *_, **__: reached("decoder"))
 
     def guided(callback):
         return stack.enter_context(guidance.attached(pipe, undistilled=given, callback=callback))
 
-    with expected, ExitStack() as stack:
+    with pytest.raises(KeyboardInterrupt), ExitStack() as stack:
         draw(pipe, at_step, guided, output_type="pil" if phase == "decoder" else "latent")
     hook.remove()
     assert bool(told) == (phase != "first step") and 0 not in told
     assert state(pipe) == before and guidance.undistilled == "auto"
-    assert len(guidance.window) == 2 * (phase == "none")
+    assert len(guidance.window) == 0
     assert torch.equal(draw(pipe), stock)
 
 
@@ -271,4 +262,6 @@ ELSEWHERE = {
 def test_auto_is_the_pipelines_own_network_elsewhere(make, changes, monkeypatch):
     monkeypatch.setattr(denoiser, "BLURRED", 0.999)
     pipe = make()
-    assert torch.equal(guided(pipe, "auto", **changes)[0], guided(pipe, None, **changes)[0])
+    before = state(pipe)
+    found = [guided(pipe, undistilled, **changes)[0] for undistilled in ("auto", None)]
+    assert torch.equal(*found) and state(pipe) == before
