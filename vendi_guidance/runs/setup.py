@@ -216,7 +216,7 @@ def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
     """The guidance settings that have an effect, by their names without `diversity_`."""
     about = {"memory": guidance.keeps, "window": guidance.window.size, **asdict(guidance.settings)}
     if about.get("proposal") == Rounds.proposal:
-        del about["proposal"]
+        about.pop("proposal", None)  # `Published` has none
     if about.get("rounds") is not None:
         about.pop("budget", None)  # a number of rounds overrides it
     if guidance.memory.exemplars is not None:
