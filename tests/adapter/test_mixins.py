@@ -75,7 +75,7 @@ def test_a_users_callback_gets_what_it_asks_for():
     with pytest.raises(ValueError, match=r"has to be in .* found \['embeds'\]"):
         generate(pipe, "Flux", callback_on_step_end_tensor_inputs=["embeds"])
     assert seen == [["latents"]] * 3 + [["prompt_embeds"]] * 3
-    assert len(pipe.guidance.window) == 4
+    assert len(pipe.guidance.window) == 4 and pipe.guidance.sigma_prompt == 0.3
     assert "pooled_prompt_embeds" not in pipe.stock._callback_tensor_inputs
 
 

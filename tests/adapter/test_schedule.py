@@ -228,6 +228,16 @@ def test_only_the_last_step_is_held_until_the_watch_stops():
     assert held[1]() is None
 
 
+@pytest.mark.parametrize("name", ["DDIM", "DDPM", "PNDM", "HeunDiscrete", "DPMSolverMultistep"])
+def test_a_prediction_read_late_is_still_of_its_own_step(name):
+    scheduler, timesteps = ready(name, {}, E)
+    with Watch(scheduler) as watch:
+        signal, noise = stated_level(scheduler, timesteps[0])
+        scheduler.step(EPS, timesteps[0], signal * X0 + noise * EPS)
+        scheduler.set_timesteps(7)
+        torch.testing.assert_close(watch.prediction.denoised, X0, atol=3e-5, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
