@@ -36,7 +36,8 @@ def draw(pipe, prompts, steps, scale, **given):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name):
+def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name, caplog):
+    caplog.set_level("INFO", "vendi_guidance")
     kind, probe_name, prompt, steps, scale = MODELS[name]
     pipe, probe = load(kind, name), load_probe(ASSETS / probe_name)
 
@@ -52,24 +53,8 @@ def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name
 
     without, default = diversity(0.0), diversity(0.5)
     assert default > 1.2 * without
-
-
-def test_four_steps_of_a_lora_show_more_looks_with_its_network_and_the_undistilled_one(caplog):
-    caplog.set_level("INFO", "vendi_guidance")
-    pipe = load(StableDiffusionXLPipeline, "demo-sdxl-turbo-lora")
-    probe = load_probe(ASSETS / "demo-probe")
-
-    def looks(**settings):
-        guidance, found = VendiGuidance(**settings), set()
-        for prompt in ("waving hand", "thumbs up", "ear"):
-            images = draw(pipe, [prompt] * 16, 4, 0.0, **guidance.on(pipe))
-            found |= {look for look in probe.looks(images) if look[0] == prompt}
-        return len(found)
-
-    without = looks(diversity=0.0)
-    for undistilled in (None, "auto"):
-        assert looks(diversity=0.5, undistilled=undistilled) > 1.4 * without
-        assert ("LoRAs are off in the rounds" in caplog.text) == (undistilled == "auto")
+    if name == "demo-sdxl-turbo-lora":
+        assert "LoRAs are off in the rounds" in caplog.text
 
 
 def test_a_lora_of_a_style_on_a_distilled_network_is_not_taken_for_a_distillation(caplog):

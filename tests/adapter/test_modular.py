@@ -141,17 +141,13 @@ def test_guidance_that_is_inserted_again_takes_the_place_of_the_first(modular):
     assert (len(first.window), len(second.window)) == (0, 3)
 
 
-def test_every_loop_of_nested_blocks_is_guided():
+def test_every_loop_of_nested_blocks_is_guided_and_blocks_without_one_are_refused():
     blocks = StableDiffusionXLAutoBlocks()
     assert guide_loops(blocks, VendiGuidance()) == 4
     loop = blocks.sub_blocks["denoise"].sub_blocks["denoise"].sub_blocks["denoise"]
     assert [*loop.sub_blocks] == [BEGIN, "before_denoiser", "denoiser", "after_denoiser", GUIDE]
-
-
-def test_blocks_without_a_loop_are_refused():
-    blocks = StableDiffusionXLAutoBlocks().sub_blocks["decode"]
     with pytest.raises(ValueError, match="DecodeStep has no denoising loop of blocks"):
-        guide_loops(blocks, VendiGuidance())
+        guide_loops(blocks.sub_blocks["decode"], VendiGuidance())
 
 
 def test_an_image_that_starts_from_another_is_remembered_too():
