@@ -5,9 +5,10 @@ import sys
 
 import httpx
 
-from tests.helpers.app_at_hand import app_process
+from tests.helpers.app_at_hand import app_process, request_of
 from tests.helpers.commands import assert_refused, invoke
-from vendi_guidance.app.studio import probe_beside
+from tests.helpers.runs import read_run
+from vendi_guidance.app.studio import Session, probe_beside
 from vendi_guidance.commands import app
 
 
@@ -40,3 +41,17 @@ def test_a_demo_model_is_judged_by_the_probe_beside_it(tmp_path):
     assert found == [tmp_path / "demo-faces-probe", tmp_path / "demo-probe"]
     assert probe_beside(tmp_path / "demo-faces" / "elsewhere") is None
     assert app.EXAMPLES.keys() == {probe.name for probe in found}
+
+
+def test_the_lora_rests_in_the_rounds(monkeypatch, tiny_sdxl_folder, tiny_lora_folder):
+    rows = []
+
+    def generate_once(folder, studio, *_):
+        session = Session(folder)
+        *_, generation = studio.generate(session, request_of(), lambda share, what: None)
+        rows.extend(read_run(generation.folder / "with").rows)
+        raise SystemExit
+
+    monkeypatch.setattr(app, "serving", generate_once)
+    run("--model", tiny_sdxl_folder, "--lora", tiny_lora_folder, "--undistilled", "adapters")
+    assert {row["undistilled"] for row in rows} == {"adapters"}

@@ -237,3 +237,15 @@ def test_what_is_no_undistilled_network_is_refused(make, base, tmp_path, name, m
     file = base / "scheduler" / "scheduler_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"prediction_type": "v_prediction"}))
     assert_refused(make("a cat", "--undistilled", name.format(tmp_path)), message)
+
+
+def test_undistilled_does_nothing_at_0(run_of):
+    run_of("a cat", "--undistilled", "adapters", "--diversity", 0)
+
+
+def test_an_unguided_run_can_fill_a_window(run_of, tmp_path):
+    window = tmp_path / "window.safetensors"
+    options = ("--diversity", 0, "--diversity-window", 2, "--window-out", window)
+    run_of("cat", "--images-per-prompt", 3, *options)
+    loaded = SlidingWindow.load(window)
+    assert (len(loaded), loaded.size) == (2, 2)

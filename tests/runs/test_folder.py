@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tests.helpers.commands import Killed, contents, repeatable
@@ -251,3 +252,56 @@ def test_a_damaged_file_or_one_of_another_format_is_named(tmp_path, content, wor
         save_file({"latents": torch.ones(2, 3)}, path, content and {"header": content})
     with pytest.raises(ValueError, match=rf"000000000002\.safetensors is not a.*{words}"):
         Checkpoints(tmp_path, SIZE).last()
+
+
+def test_an_unwritable_folder_is_reported_in_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    refused = pytest.raises(OSError, match=r"cannot write to .*file/run: Not a directory$")
+    with refused, RunFolder(tmp_path / "file" / "run", 5).locked():
+        pass
+
+
+@pytest.mark.parametrize("shapes", [[(4, 3, 3)], [(4, 5, 5)], [(4, 3, 3), (4, 5, 5)]])
+@pytest.mark.parametrize("batches", [[2], [2, 3, 1], [2, 3, 3, 3, 3]])
+def test_a_resumed_run_keeps_the_samples_that_it_began_with(tmp_path, batches, shapes):
+    known = [(torch.randn(4, *shape), torch.randn(4, 5)) for shape in shapes]
+    window, again = RunWindow(SIZE), RunWindow(SIZE)
+    for each in (window, again):
+        for samples in known:
+            each.append(*samples)
+        each.entered = 0
+    grow(tmp_path, batches, window)
+    Checkpoints(tmp_path, SIZE).restore(again, "cpu")
+    assert_equal(again, window)
+    assert again.shapes == window.shapes
+    assert again.entered == sum(batches)
+    for shape in shapes:
+        assert torch.equal(*(each.of_shape(shape).features for each in (window, again)))
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        (["000000000008-000000000004"], "does not fit those before it: 2 samples have entered"),
+        ([f"{4 * i:012d}-{2 * i:012d}" for i in (1, 2)], "checkpoints are missing"),
+    ],
+)
+def test_missing_checkpoints_are_noticed(tmp_path, missing, words):
+    grow(tmp_path, [2, 2, 2], RunWindow(SIZE))
+    for name in missing:
+        (tmp_path / f"{name}.safetensors").unlink()
+    with pytest.raises(ValueError, match=words):
+        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
+
+
+@pytest.mark.parametrize(
+    "latents", [torch.ones(2, dtype=torch.int64), torch.ones(3), torch.full((2, 4), torch.nan)]
+)
+def test_tensors_that_are_no_latents_are_refused(tmp_path, latents):
+    path = tmp_path / "000000000004-000000000002.safetensors"
+    Checkpoints(tmp_path, SIZE).add(Checkpoint(Progress(4, 10, 4, 2), torch.ones(2, 3)))
+    with safe_open(path, "pt") as stored:
+        metadata = stored.metadata()
+    save_file({"latents": latents}, path, metadata)
+    with pytest.raises(ValueError, match=r"000000000002\.safetensors (has a|does not fit)"):
+        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")

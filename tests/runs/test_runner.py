@@ -36,6 +36,7 @@ from vendi_guidance.guidance import memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs import loading, setup
 from vendi_guidance.runs.plan import Manifest
+from vendi_guidance.runs.signals import Stop
 
 # a kernel so wide that images of a random model are similar, and guidance changes them
 GUIDED = ("--diversity-sigma-latent", 2, "--diversity-window", 5)
@@ -387,3 +388,26 @@ def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
     assert {row["lora"] for row in read_run(tmp_path / "out").rows} == {str(lora), str(moved)}
     first = "000000.png"
     assert (tmp_path / "out" / first).read_bytes() != (undisturbed_folder / first).read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_between_batches_a_signal_ends_the_process_at_once(number, capfd):
+    with pytest.raises(SystemExit) as ended, Stop() as stop:
+        stop.in_batch = True
+        stop.in_batch = False  # as between runs
+        os.kill(os.getpid(), number)
+    assert ended.value.code == 128 + number
+    assert capfd.readouterr().err == "\nstopped: no image is lost\n"
+
+
+def test_a_stopped_run_that_replaces_another_says_how_to_resume(
+    make, undisturbed, tmp_path, monkeypatch
+):
+    assert make("--steps", 1).exit_code == 0
+    with monkeypatch.context() as inner:
+        at_call(inner, 1, interrupt)
+        result = make("--overwrite")
+    assert result.exit_code == 130
+    assert "the same command with --resume in place of --overwrite to continue" in result.output
+    assert_refused(make("--overwrite", "--resume"), "--overwrite", "--resume")
+    assert_goes_on(make, tmp_path / "out", undisturbed)
