@@ -10,8 +10,8 @@ PROMPTS is a prompt, or a file of prompts: .txt (one per line), .jsonl (key "pro
 
 The output folder is a Hugging Face imagefolder: numbered PNG files, and metadata.jsonl with each
 image's prompt, seed and settings. run.json records the settings of the run, timings.jsonl the
-seconds per image. Image number i is generated from seed + i. --settings reads what `vendi-guidance
-tune` found:
+seconds and evaluations of the network per image. Image number i is generated from seed + i.
+--settings reads what `vendi-guidance tune` found:
 
 \b
   vendi-guidance generate prompts.txt --model MODEL --settings settings.json --output tuned
