@@ -40,8 +40,14 @@ def run(statement: str) -> subprocess.CompletedProcess:
 ENGINE = """
 import torch
 from tests.guidance import test_engine
+from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.settings import Published
+from vendi_guidance.guidance.step import Step
 test_engine.test_guided_rounds_make_samples_of_a_prompt_differ()
-test_engine.test_guidance_as_published_needs_no_network()
+published = Engine(Published(objective="rke"), Memory(window=9))
+step = published.modify(Step(index=0, count=2, latents=torch.randn(4, 3, 8, 8)))
+assert step.latents.isfinite().all()
 """
 
 
