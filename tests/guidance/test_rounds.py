@@ -103,6 +103,7 @@ def test_the_network_is_evaluated_once_a_step_and_for_each_candidate_of_a_round(
     assert evaluations(sdxl, guidance) == [3] * (6 + rounds * candidates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "steps"), [("DDIM", 12), ("DDIM", 40), ("EulerDiscrete", 12)])
 def test_before_the_rounds_two_steps_are_evaluated_and_after_them_cfg_down_to_low_noise(
     sdxl, kind, steps
@@ -178,6 +179,7 @@ def test_the_step_after_the_rounds_is_one_of_first_order(sdxl, kind):
         assert torch.allclose(spy.before[at], expected, atol=1e-3) == is_first_order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["vendi", "rke", "conditional-vendi", "conditional-rke"])
 @pytest.mark.parametrize("space", ["latent", "denoised"])
 @pytest.mark.parametrize("exemplars", [None, torch.ones(4, *CASES["SDXL"].latent)])
