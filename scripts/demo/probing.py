@@ -11,7 +11,7 @@ from torch import Tensor
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import Emoji
 from scripts.demo.training import Training, to_model_range, train
-from vendi_guidance.evaluation.attribute_diversity import MIX
+from vendi_guidance.evaluation.attributes import MIX
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.tensors import save_tensors
 
@@ -48,12 +48,14 @@ def make_probe(
         for name, given in tests.items()
     }
     probe.half().save_pretrained(folder)
-    components = []
-    for share, shares in mixture:
-        attributes = zip(probe.attributes.items(), shares, strict=True)
-        values = {name: dict(zip(names, p, strict=True)) for (name, names), p in attributes}
-        components.append({"share": share, "values": values})
-    (folder / MIX).write_text(json.dumps(components, indent=2) + "\n", encoding="utf-8")
+    mix = {
+        name: {
+            value: round(sum(share * shares[i][j] for share, shares in mixture), 12)
+            for j, value in enumerate(values)
+        }
+        for i, (name, values) in enumerate(probe.attributes.items())
+    }
+    (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
     write_card(folder, tests=accuracies, images=images, training=training)
 
 

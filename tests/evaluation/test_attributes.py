@@ -1,29 +1,37 @@
 """Attributes, judges of which values images show, and how values spread over images."""
 
 import json
+from dataclasses import replace
 from math import comb, log
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from scipy.stats import entropy, t as student
 
 from tests.conftest import SCRIPTS
-from tests.helpers.batches_at_hand import greys, save_batch
+from tests.helpers.batches_at_hand import greys, report_of, save_batch
 from tests.helpers.commands import succeeds
 from vendi_guidance.commands import evaluate as command
 from vendi_guidance.commands.scoring_options import open_attributes
-from vendi_guidance.evaluation.attribute_diversity import MIX, attribute_scores, change, read_mix
 from vendi_guidance.evaluation.attributes import (
-    TEMPLATES,
+    MIX,
     Attribute,
-    AttributeJudge,
-    ProbeJudge,
-    ZeroShot,
+    change,
     load_attributes,
+    read_mix,
 )
 from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.embedding import READER, Embedding, embed_batch
+from vendi_guidance.evaluation.judges import (
+    TEMPLATES,
+    AttributeJudge,
+    Judges,
+    ProbeJudge,
+    ZeroShot,
+    judge_attributes,
+)
+from vendi_guidance.evaluation.report.tables import attribute_rows
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
 
@@ -46,10 +54,14 @@ class Brightness(AttributeJudge):
         return torch.stack([1 - p, p], dim=1)
 
 
-def scored(levels, prompts, attribute=LIGHT, doubt=0.0, **more):
-    return attribute_scores(
-        as_batch(greys(*levels), prompts), [attribute], Brightness(doubt), **more
-    )[0]
+def judged(levels, prompts, attributes, judge, mix=None):
+    judges = Judges(attributes=attributes, attribute_judge=judge, mix=mix)
+    batch, embedding = as_batch(greys(*levels), prompts), Embedding("pixels:2", "words")
+    return judge_attributes(embed_batch(batch, embedding, READER), judges)
+
+
+def scored(levels, prompts, attribute=LIGHT, doubt=0.0, mix=None):
+    return judged(levels, prompts, [attribute], Brightness(doubt), mix)[0]
 
 
 # What is counted
@@ -79,14 +91,12 @@ def test_values_are_named_as_whole_words_and_the_longest_counts(prompt, named):
     assert Attribute("hair", ("brown", "dark brown", "black")).named(prompt) == named
 
 
-def test_the_doubts_of_a_judge_widen_the_interval_and_count_once_for_each_image():
+def test_the_interval_of_the_named_values_kept_is_over_prompts():
     prompts = [f"bright room {i % 16}" for i in range(64)]
     assert scored([255] * 64, prompts).named_kept == (1.0, None, None)  # all prompts are alike
-    for p, between in ((0.5, 0), (0.9, 0.16 * 16 / 15)):  # half of the prompts' rooms are dark
-        value, low, high = scored([255, 0] * 32, prompts, doubt=p).named_kept
-        assert value == pytest.approx(0.5, abs=0.005)
-        textbook = student.ppf(0.975, 15) * ((between + p * (1 - p) / 4) / 16) ** 0.5
-        assert (high - low) / 2 == pytest.approx(textbook, rel=0.25)
+    value, low, high = scored([255, 0] * 32, prompts).named_kept  # half of the rooms are dark
+    textbook = student.ppf(0.975, 15) * (4 / 15 / 16) ** 0.5
+    assert value == 0.5 and (high - low) / 2 == pytest.approx(textbook, rel=0.25)
 
 
 def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
@@ -101,15 +111,14 @@ def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
 
 
 def test_even_and_training_draws_are_of_as_many_images():
-    alike, both = {"light": {"dark": 2.0}}, {"light": {"dark": 1.0, "bright": 3.0}}
-    found = scored([0, 255], ["a room"] * 2, mix=[(3.0, alike)])
+    found = scored([0, 255], ["a room"] * 2, mix={"light": {"dark": 2.0}})
     # two images show one value of two or both, each in half of all draws
     assert log(found.even) == pytest.approx(log(2) / 2)
     assert found.training == 1
-    mixed = scored([0, 255], ["a room"] * 2, mix=[(1.0, alike), (2.0, both)])
-    assert mixed.training == pytest.approx(mixed.even)  # a half of each value
+    mixed = scored([0, 255], ["a room"] * 2, mix={"light": {"dark": 2.0, "bright": 2.0}})
+    assert mixed.training == pytest.approx(mixed.even)
     for unknown in ({}, {"light": {"dim": 1.0}}):
-        assert scored([0, 255], ["a room"] * 2, mix=[(1.0, unknown)]).training is None
+        assert scored([0, 255], ["a room"] * 2, mix=unknown).training is None
 
 
 def test_two_runs_are_compared_over_the_prompts_that_both_leave_open():
@@ -127,7 +136,7 @@ def test_two_runs_are_compared_over_the_prompts_that_both_leave_open():
 def test_attributes_of_different_prompts_may_share_a_name():
     levels, prompts = [0, 255, 0, 255] * 2, ["a"] * 4 + ["b"] * 4
     hues = [Attribute("hue", ("r", "g"), "a"), Attribute("hue", ("x", "y"), "b")]
-    for found in attribute_scores(as_batch(greys(*levels), prompts), hues, Brightness()):
+    for found in judged(levels, prompts, hues, Brightness()):
         assert found.effective_values[0] == pytest.approx(2)
         mixed = 2 * 4 / 16 * (2 * log(2) - 0.75 * log(3)) + 6 / 16 * log(2)
         assert log(found.even) == pytest.approx(mixed)
@@ -167,13 +176,9 @@ def test_a_probe_says_the_values_of_its_own_attributes():
 
 
 def test_a_judge_reads_each_image_once_however_many_the_attributes():
-    judge, batch = Brightness(), as_batch(greys(0, 255), ["cat"] * 2)
-    attributes = [LIGHT, Attribute("weight", ("regular", "bold"))]
-    assert len(attribute_scores(batch, attributes, judge)) == 2
+    judge, attributes = Brightness(), [LIGHT, Attribute("weight", ("regular", "bold"))]
+    assert len(judged([0, 255], ["cat"] * 2, attributes, judge)) == 2
     assert judge.embedded == 2
-    known = torch.tensor([[200.0], [200.0]])  # bright, whatever the images show
-    [found] = attribute_scores(batch, [LIGHT], judge, known)
-    assert judge.embedded == 2 and found.by_prompt[0].shares == (0, 1)
 
 
 # Files
@@ -206,15 +211,17 @@ def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
     attribute = Attribute("light", LIGHT.values, "a room")
     [found] = scored([0, 255], ["a room", "a cave"], attribute).by_prompt
     assert found.prompt == "a room"
-    with pytest.raises(ValueError, match="'a hall', but there are no images of it"):
+    with pytest.raises(ValueError, match=r"light \(a hall\)' applies to no image's prompt"):
         scored([0], ["a room"], Attribute("light", LIGHT.values, "a hall"))
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", '[{"share": 1}]', '[{"share": 1, "values": 3}]'])
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", '{"hair": 1}', '{"hair": {"red": "all"}}', '{"hair": {}}']
+)
 def test_a_damaged_mix_of_training_images_is_named(tmp_path, content):
     assert read_mix(tmp_path) is None
     (tmp_path / MIX).write_text(content)
-    with pytest.raises(ValueError, match=f"{MIX} must be a list such as"):
+    with pytest.raises(ValueError, match=f"{MIX} must be an object such as"):
         read_mix(tmp_path)
 
 
@@ -222,24 +229,23 @@ def test_a_damaged_mix_of_training_images_is_named(tmp_path, content):
 def test_the_demos_mixes_are_of_their_probes_attributes(name):
     folder = SCRIPTS.parent / "assets" / name
     mix, probe = read_mix(folder), load_probe(folder)
-    assert sum(share for share, _ in mix) == pytest.approx(1)
-    for _, kind in mix:
-        assert {k: [*p] for k, p in kind.items()} == probe.attributes
-        assert all(sum(p.values()) == pytest.approx(1) for p in kind.values())
+    assert {name: [*shares] for name, shares in mix.items()} == probe.attributes
+    assert all(sum(shares.values()) == pytest.approx(1) for shares in mix.values())
 
 
 def test_a_probe_counts_its_attributes_without_a_file_and_knows_what_prompts_name(tmp_path):
     looks = [("coat", ["red", "blue"]), ("hat", ["red", "green"])]
-    probe = Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat")
-    prompts = ["a, red hat", "a castle"]
-    coat, hat = open_attributes(None, None, ProbeLabeler(probe), "cpu", prompts).attributes
-    assert coat.named("a, red hat") is None and hat.named("a, red hat") == "red"
-    assert not coat.is_for("a castle")
+    labeler = ProbeLabeler(Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat"))
+    judges = open_attributes(None, None, labeler, "cpu")
+    named = judges.attribute_judge.named
+    for attribute, value in zip(judges.attributes, (None, "red"), strict=True):
+        assert named(attribute, ["a, red hat", "a castle"]) == {"a, red hat": value}
     file = tmp_path / "attributes.json"
     file.write_text('{"coat": "blue, red", "light": "dark, red"}')
-    coat, light = open_attributes(file, None, ProbeLabeler(probe), "cpu", prompts).attributes
-    assert coat.values == ("blue", "red") and coat.named("a, red hat") is None
-    assert light.named("a, red hat") == "red"
+    coat, light = open_attributes(file, None, labeler, "cpu").attributes
+    assert coat.values == ("blue", "red") and named(coat, ["a, red hat"]) == {"a, red hat": None}
+    with pytest.raises(ValueError, match="does not know these values of 'light'"):
+        named(light, ["a, red hat"])
 
 
 def test_attributes_are_reported_on_the_page(tmp_path, tiny_sdxl_folder, monkeypatch):
@@ -260,4 +266,15 @@ def test_attributes_are_reported_on_the_page(tmp_path, tiny_sdxl_folder, monkeyp
     assert found["effective_values"][0] == pytest.approx(2) and found["training"] is None
     page = (folder / "report" / "report.html").read_text()
     assert '<section id="attributes"' in page
-    assert Image.open(folder / "report" / "attributes.png").size[0] > 300
+
+
+def test_the_table_of_two_runs_has_the_ratio_of_their_effective_values():
+    levels, prompts = [0, 255] * 32, [f"room {i % 16}" for i in range(64)]
+    one, two = (
+        replace(report_of(2), attributes=[scored(some, prompts)])
+        for some in ([0] * 40 + [255] * 24, levels[::-1])
+    )
+    [first, second] = attribute_rows([one, two])
+    ratio, low, high = change(one.attributes[0], two.attributes[0])
+    assert first[3] == ""
+    assert second[3] == f"×{ratio:.2f} ({low:.2f} to {high:.2f})"

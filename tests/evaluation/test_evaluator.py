@@ -188,16 +188,6 @@ def test_given_features_are_copied_as_they_are_and_never_compared_with_images():
         report_of(30, image=x, references=sample_images(24), **given)
 
 
-def test_no_interval_of_looks_goes_below_the_look_that_each_prompt_with_a_correct_image_has():
-    asked = [name for name in ("hand", "thumb", "baby") for _ in range(8)]
-    labels = Labels(asked, asked[:16] + ["ear"] * 8, [0] * 15 + [1] + [0] * 8)
-    report = report_of(24, prompts=asked, labels=labels)
-    looks = report.scores["looks_per_prompt"]
-    assert looks.value == 1  # 1, 2 and 0
-    assert looks.low == report.inputs.lower_bound("looks_per_prompt") == 2 / 3
-    assert report.inputs.lower_bound("vendi") == -np.inf
-
-
 def test_features_of_prompts_and_labels_of_a_file_that_cannot_be_read_are_left_out(tmp_path):
     for place, image in enumerate(sample_images(6)):
         image.save(tmp_path / f"{place}.png")

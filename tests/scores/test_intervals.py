@@ -55,9 +55,9 @@ def test_of_few_prompts_as_large_a_share_of_the_images_of_each_is_drawn():
 
 
 def test_of_too_few_images_nothing_is_drawn_and_of_many_small_parts():
-    assert subsample([None], [FEWEST_IMAGES - 1]) is None
-    assert subsample([None, None], [100, FEWEST_IMAGES - 1]) is None
-    assert subsample([None], [FEWEST_IMAGES]) is not None
+    assert not subsample([None], [FEWEST_IMAGES - 1]).parts
+    assert not subsample([None, None], [100, FEWEST_IMAGES - 1]).parts
+    assert subsample([None], [FEWEST_IMAGES]).parts
     for batch in ([f"prompt {i // 10}" for i in range(20_000)], None):
         subsamples = subsample([batch], [20_000], count=3)
         assert all(len(rows) <= LARGEST_PART + 1 for (rows,) in subsamples.parts)
@@ -75,9 +75,11 @@ def test_the_interval_of_a_mean_is_the_textbook_one(labels):
     units = values[::4] if labels is not None else values
     expected = student.ppf(0.975, len(units) - 1) * stdev(units) / len(units) ** 0.5
     means = [sum(values[i] for i in rows) / len(rows) for (rows,) in subsamples.parts]
-    low, high = subsamples.interval(1.0, means, is_ratio=False)
+    _, low, high = subsamples.estimate(1.0, means)
     assert (1 - low, high - 1) == pytest.approx((expected, expected), rel=0.05)
-    assert subsamples.interval(0.7, [0.7] * 50, is_ratio=False) is None  # nothing varies
+    assert subsamples.estimate(1.0, means, least=0.99, most=1.01)[1:] == (0.99, 1.01)
+    assert subsamples.estimate(0.7, [0.7] * 4000) == (0.7, None, None)  # nothing varies
+    assert subsamples.estimate(0.7, means[1:]) == (0.7, None, None)  # a subset has no score
 
 
 def assert_covers(truth, intervals):
@@ -103,7 +105,7 @@ def test_the_interval_of_a_mean_over_prompts_covers_it_as_often_as_promised(coun
         subsamples = subsample([labels.tolist()], [count * each])
         means = [values[rows.numpy()].mean() for (rows,) in subsamples.parts]
         is_ratio = spread == "skewed"
-        intervals.append(subsamples.interval(values.mean(), means, is_ratio=is_ratio))
+        intervals.append(subsamples.estimate(values.mean(), means, is_ratio=is_ratio)[1:])
     assert_covers({"normal": 1, "skewed": 5, "images": 1}[spread], intervals)
 
 

@@ -10,17 +10,9 @@ import click
 
 from vendi_guidance.commands.cli import Option, tell
 from vendi_guidance.commands.run_options import PATH, together
-from vendi_guidance.evaluation.attribute_diversity import read_mix
-from vendi_guidance.evaluation.attributes import (
-    Attribute,
-    AttributeJudge,
-    ProbeJudge,
-    ZeroShot,
-    attributes_of_probe,
-    load_attributes,
-)
+from vendi_guidance.evaluation.attributes import load_attributes, read_mix
 from vendi_guidance.evaluation.embedding import Embedding
-from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.evaluation.judges import AttributeJudge, Judges, ProbeJudge, ZeroShot
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import ProbeLabeler, open_labeler
@@ -123,38 +115,23 @@ def open_scoring(
         open_or_replace(open_prompt_embedder, prompt_embedder if prompts else "words", "clip"),
     )
     clips = None if clip is None else open_clip(clip, device)
-    judges = open_attributes(attributes, attribute_judge, labeler, device, prompts)
+    judges = open_attributes(attributes, attribute_judge, labeler, device)
     return embedding, replace(judges, clip=clips, mix=mix), notes
 
 
 def open_attributes(
-    file: Path | None,
-    judge: str | None,
-    labeler: ProbeLabeler | None,
-    device: str,
-    prompts: Sequence[str],
+    file: Path | None, judge: str | None, labeler: ProbeLabeler | None, device: str
 ) -> Judges:
     """The labeler, and the judge of the attributes in a file, or else of the labeler's own."""
-    own = attributes_of_probe(labeler.probe, prompts) if labeler and prompts else []
-    if file is None:
-        if judge is not None:
-            raise ValueError("--attribute-judge needs --attributes FILE")
-        attributes = own
-    else:
-        attributes = load_attributes(file)
-        if judge is None:
-            known = {one.name: one for one in own}
-            attributes = [_named_as(known.get(one.name), one, prompts) for one in attributes]
-    opened = open_judge(judge, labeler, device) if attributes else None
-    return Judges(labels=labeler, attributes=attributes, attribute_judge=opened)
-
-
-def _named_as(own: Attribute | None, given: Attribute, prompts: Sequence[str]) -> Attribute:
-    """Let the probe decide which values a prompt names: "red hair" does not name red clothes."""
-    if own is None or given.prompt is not None or {*given.values} != {*own.values}:
-        return given
-    named = {prompt: given.named(prompt) for prompt in prompts} | dict(own.asked or {})
-    return replace(given, asked=named)
+    if file is not None:
+        attributes, opened = load_attributes(file), open_judge(judge, labeler, device)
+        return Judges(labels=labeler, attributes=attributes, attribute_judge=opened)
+    if judge is not None:
+        raise ValueError("--attribute-judge needs --attributes FILE")
+    if labeler is None:
+        return Judges()
+    own = ProbeJudge(labeler.probe)
+    return Judges(labels=labeler, attributes=own.attributes, attribute_judge=own)
 
 
 def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> AttributeJudge:

@@ -1,29 +1,35 @@
-"""Attributes, such as hair (black, brown, blond), and judges of which value an image shows."""
+"""Attributes, such as hair (black, brown, blond), and how images spread over their values.
+
+After DIMCIM (Teotia et al., 2025), prompts that name a value test whether the model can show it,
+and prompts that leave an attribute open test whether its values vary. Effective values are the
+exponential of the entropy, from 1 to the number of values. They grow with the number of images, so
+those of a run are shown beside those of as many images with equally likely values, and of as many
+of the model's training images.
+
+A judge gives probabilities. Scores are expectations over the true values, if it is calibrated.
+"""
 
 import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
+from math import exp, inf, log
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeAlias
 
 import torch
-from PIL.Image import Image
 from torch import Tensor
-from torch.nn.functional import normalize, one_hot
+from torch.nn import functional as F
 
-from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
-from vendi_guidance.features.probe import Probe
+from vendi_guidance.scores.subsampling import Estimate, mean_over_prompts
 
-TEMPLATES = (  # embeddings are averaged over phrases, because single ones are unreliable
-    "a photo of {value} {attribute}",
-    "an image with {value} {attribute}",
-    "{attribute}: {value}",
-    "a picture, {value} {attribute}",
-)
-TEMPERATURE = 0.01  # of the softmax of cosines, as in CLIP
+MIX = "training_mix.json"
+
+Mix: TypeAlias = Mapping[str, Mapping[str, float]]
+"""For each attribute, the shares of its values in training images whose captions leave it open."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +38,6 @@ class Attribute:
 
     Attributes:
         prompt: the only prompt that the attribute applies to; None applies it to all prompts.
-        asked: for each prompt that the attribute applies to, the value that it names, or None;
-            without this mapping, values are looked up in the text of prompts.
 
     Example:
         >>> Attribute("hair", ("brown", "light brown")).named("a doctor with light brown hair")
@@ -43,78 +47,41 @@ class Attribute:
     name: str
     values: tuple[str, ...]
     prompt: str | None = None
-    asked: Mapping[str, str | None] | None = field(default=None, repr=False, hash=False)
 
     @property
     def title(self) -> str:
         """The name, and the prompt if the attribute applies to one only."""
         return self.name if self.prompt is None else f"{self.name} ({self.prompt})"
 
-    def is_for(self, prompt: str) -> bool:
-        """Whether the attribute applies to a prompt."""
-        return self.prompt in (None, prompt) and (self.asked is None or prompt in self.asked)
-
     def named(self, prompt: str) -> str | None:
         """The value that a prompt names in whole words, ignoring case; the longest if several."""
-        if self.asked is not None:
-            return self.asked.get(prompt)
         words = {value: rf"(?<!\w){re.escape(value.casefold())}(?!\w)" for value in self.values}
         found = [value for value in words if re.search(words[value], prompt.casefold())]
         return max(found, key=len, default=None)
 
 
-class AttributeJudge(ABC):
-    """A model that says which value of an attribute images show, from features of the images."""
+@dataclass(frozen=True)
+class Shares:
+    """One attribute in the images of one prompt: the share of each value by the judge's
+    probabilities, the value that the prompt names, and the expected entropy in nats."""
 
-    @abstractmethod
-    def embed(self, images: Sequence[Image]) -> Tensor:
-        """(n, d) features of n images, which serve all attributes."""
-
-    @abstractmethod
-    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
-        """(n, values) probabilities of the attribute's values; each row sums to 1."""
-
-
-@dataclass(frozen=True, eq=False)
-class ZeroShot(AttributeJudge):
-    """Zero-shot classification with CLIP or SigLIP: softmax over cosines of image and phrases."""
-
-    images: ImageEmbedder
-    texts: PromptEmbedder
-
-    def embed(self, images: Sequence[Image]) -> Tensor:
-        return self.images.embed(images)
-
-    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
-        phrases = [
-            template.format(value=value, attribute=attribute.name)
-            for value in attribute.values
-            for template in TEMPLATES
-        ]
-        texts = normalize(self.texts.embed(phrases), dim=-1)
-        means = normalize(texts.unflatten(0, (-1, len(TEMPLATES))).mean(1), dim=-1)
-        return (normalize(features, dim=-1) @ means.T / TEMPERATURE).softmax(dim=1)
+    prompt: str
+    count: int
+    shares: tuple[float, ...]
+    named: str | None
+    entropy: float
 
 
-@dataclass(frozen=True, eq=False)
-class ProbeJudge(AttributeJudge):
-    """A judge for the attributes of a demo model, by the demo's probe."""
+@dataclass(frozen=True)
+class AttributeScores:
+    """One attribute in all images; None for what no prompt or no training mix tells."""
 
-    probe: Probe
-
-    def embed(self, images: Sequence[Image]) -> Tensor:
-        return self.probe.embed(images)
-
-    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
-        known = self.probe.attributes
-        if {*attribute.values} != {*known.get(attribute.name, [])}:
-            about = "; ".join(f"{name}: {', '.join(values)}" for name, values in known.items())
-            raise ValueError(
-                f"the probe does not know these values of {attribute.name!r}, only {about}"
-            )
-        index = [*known].index(attribute.name) + 1  # looks begin with the concept
-        looks = [attribute.values.index(look[index]) for look in self.probe.looks_of(features)]
-        return one_hot(torch.tensor(looks, device="cpu"), len(attribute.values))
+    attribute: Attribute
+    by_prompt: list[Shares]
+    effective_values: Estimate | None  # exp of the mean entropy over prompts that leave it open
+    even: float | None  # the same for as many images with equally likely values
+    training: float | None  # the same for as many training images
+    named_kept: Estimate | None  # share that show the value named, mean over prompts that name one
 
 
 def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
@@ -160,14 +127,88 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
     return found
 
 
-def attributes_of_probe(probe: Probe, prompts: Sequence[str]) -> list[Attribute]:
-    """The attributes that a probe recognizes, for those of the prompts that it can parse."""
-    parsed = zip(prompts, probe.asked(prompts), strict=True)
-    known = {prompt: named for prompt, named in parsed if named is not None}
-    return [
-        Attribute(name, tuple(values), asked={prompt: named[i] for prompt, named in known.items()})
-        for i, (name, values) in enumerate(probe.attributes.items(), 1)
+def read_mix(folder: Path) -> Mix | None:
+    """The mix of the training images in a probe's folder, if any; ValueError if it is damaged."""
+    path = folder / MIX
+    if not path.is_file():
+        return None
+    try:
+        mix: Mix = json.loads(path.read_text("utf-8"))
+        if not mix or not all(sum(shares.values()) > 0 for shares in mix.values()):
+            raise ValueError("it has no shares")
+    except (TypeError, AttributeError, ValueError) as error:
+        example = '{"hair": {"brown": 0.8, "black": 0.2}}'
+        raise ValueError(f"{path} must be an object such as {example}: {error}") from None
+    return mix
+
+
+def attribute_scores(
+    attribute: Attribute,
+    probabilities: Mapping[str, Tensor],
+    named: Mapping[str, str | None],
+    mix: Mix | None = None,
+) -> AttributeScores:
+    """One attribute's scores, for (n, values) probabilities of the values in each prompt's images,
+    and the value that each of the prompts names, or None."""
+    by_prompt = [
+        Shares(prompt, len(p), tuple(p.mean(0).tolist()), named[prompt], expected_entropy(p))
+        for prompt, p in probabilities.items()
     ]
+    left_open = [one for one in by_prompt if one.named is None]
+    counts, values = [one.count for one in left_open], attribute.values
+    training = (mix or {}).get(attribute.name, {})
+    is_known = {*training} <= {*values}
+    kept = [one.shares[values.index(one.named)] for one in by_prompt if one.named is not None]
+    return AttributeScores(
+        attribute,
+        by_prompt,
+        _exp_of_mean([one.entropy for one in left_open], least=0.0, most=log(len(values))),
+        _of_draws(counts, [1.0] * len(values)),
+        _of_draws(counts, [training.get(v, 0.0) for v in values] if is_known else []),
+        mean_over_prompts(kept, least=0.0, most=1.0) if kept else None,
+    )
+
+
+def change(first: AttributeScores, second: AttributeScores) -> Estimate | None:
+    """The ratio of two runs' effective values over the prompts of both that leave the attribute
+    open; None without such prompts."""
+    before, after = (
+        {one.prompt: one.entropy for one in run.by_prompt if one.named is None}
+        for run in (first, second)
+    )
+    return _exp_of_mean([after[prompt] - before[prompt] for prompt in before if prompt in after])
+
+
+def expected_entropy(p: Tensor) -> float:
+    """The expected entropy, in nats, of the values of n images with probabilities p: (n, values).
+
+    The number of images with a value has a Poisson binomial distribution.
+    """
+    counts = p.new_ones(p.shape[1], 1)  # the probability of 0, 1, ... images with each value
+    for row in p[..., None]:
+        counts = F.pad(counts * (1 - row), (0, 1)) + F.pad(counts * row, (1, 0))
+    shares = torch.linspace(0, 1, len(p) + 1, dtype=p.dtype, device=p.device)
+    return float((counts @ torch.special.entr(shares)).sum())
+
+
+def _of_draws(counts: Sequence[int], shares: Sequence[float]) -> float | None:
+    """Effective values of prompts with these numbers of images, with these shares of values."""
+    if not counts or not any(shares):
+        return None
+    p = torch.tensor([shares], dtype=torch.float64, device="cpu")
+    entropy = cache(lambda count: expected_entropy((p / p.sum()).expand(count, -1)))
+    return exp(fmean(map(entropy, counts)))
+
+
+def _exp_of_mean(
+    logarithms: Sequence[float], least: float = -inf, most: float = inf
+) -> Estimate | None:
+    """exp of the mean over prompts, with its interval; None without prompts."""
+    if not logarithms:
+        return None
+    value, *ends = mean_over_prompts(logarithms, least=least, most=most)
+    low, high = (None if end is None else exp(end) for end in ends)
+    return Estimate(exp(value), low, high)
 
 
 def _items(given: Any, name: str) -> list[tuple[str, Any]]:

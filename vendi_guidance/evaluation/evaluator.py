@@ -11,7 +11,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vendi_guidance.evaluation.analysis import analyse
-from vendi_guidance.evaluation.attribute_diversity import attribute_scores
 from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     DINOV2_AND_CLIP,
@@ -22,7 +21,12 @@ from vendi_guidance.evaluation.embedding import (
     embed_batch,
 )
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
-from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_images, own_features
+from vendi_guidance.evaluation.judges import (
+    NO_JUDGES,
+    Judges,
+    judge_attributes,
+    judge_images,
+)
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import Comparison, Difference, Report, ScoreResult
 from vendi_guidance.features.files import BadImage
@@ -95,23 +99,16 @@ def evaluate(
     spectrum = spectrum_for(len(inputs))
     settings["spectrum"] = {"name": type(spectrum).__name__, **vars(spectrum)}
     subsamples = subsample([inputs.groups], [len(inputs)])
-    settings["interval"] = subsamples and {"level": LEVEL, "drawn": subsamples.unit}
+    drawn = {"level": LEVEL, "drawn": subsamples.unit}
+    settings["interval"] = drawn if subsamples.parts else None
     values = inputs.scores(spectrum)
     [of_parts] = subsample_scores([inputs], subsamples, reader.progress)
     scores = {}
     for key in filter(values.__contains__, MEASURES):
-        measure, value, ends = MEASURES[key], values[key], None
-        of_key = [found[key] for found in of_parts if key in found]
-        if subsamples is not None and len(of_key) == len(of_parts):  # no part is too small for it
-            is_ratio = measure.is_ratio and min(value, *of_key) > 0
-            ends = subsamples.interval(value, of_key, is_ratio=is_ratio)
-        low, high = ends or (None, None)
-        if low is not None and high is not None:
-            low = max(low, inputs.lower_bound(key), measure.low)
-            high = min(high, measure.high)
-        scores[key] = ScoreResult(value, low, high, basis(key, settings))
-    judge = judges.attribute_judge
-    given = judged.batch, judges.attributes, judge, own_features(judged, judge), judges.mix
+        measure, of_key = MEASURES[key], [one[key] for one in of_parts if key in one]
+        limits: Any = {"least": measure.low, "most": measure.high}
+        found = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
+        scores[key] = ScoreResult(*found, basis(key, settings))
     notes = (judged.batch.note, _left_out(inputs, scores, subsamples))
     return Report(
         name=name or batch.name or "the batch",
@@ -121,7 +118,7 @@ def evaluate(
         analysis=analyse(inputs),
         images=judged.batch.images,
         inputs=inputs,
-        attributes=attribute_scores(*given),
+        attributes=judge_attributes(judged, judges),
         notes=[note for note in notes if note],
     )
 
@@ -181,8 +178,7 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
     scores += map(list, zip(*subsample_scores(inputs, subsamples, progress), strict=True))
     names = [name for name in MEASURES if all(name in found for found in scores[0])]
     differences = {name: _difference(name, scores, subsamples) for name in names}
-    unit, paired = (None, False) if subsamples is None else (subsamples.unit, subsamples.paired)
-    return Comparison(first, second, differences, n, unit, paired)
+    return Comparison(first, second, differences, n, subsamples.unit, subsamples.paired)
 
 
 def spectrum_for(n: int) -> Spectrum:
@@ -193,9 +189,9 @@ def spectrum_for(n: int) -> Spectrum:
 
 
 def subsample_scores(
-    batches: Sequence[ScoreInputs], subsamples: Subsamples | None, progress: bool
+    batches: Sequence[ScoreInputs], subsamples: Subsamples, progress: bool
 ) -> list[list[dict[str, float]]]:
-    """For each batch, the scores of every subsample; an empty list without subsamples."""
+    """For each batch, the scores of every subsample."""
     smaller = []
     for batch in batches:
         references = batch.reference
@@ -205,8 +201,7 @@ def subsample_scores(
             batch = replace(batch, reference=references[order[:MOST_REFERENCES]])
         smaller.append(batch)
     found: list[list[dict[str, float]]] = [[] for _ in batches]
-    parts = [] if subsamples is None else subsamples.parts
-    for part in tqdm(parts, "intervals", disable=None if progress else True):
+    for part in tqdm(subsamples.parts, "intervals", disable=None if progress else True):
         for batch, rows, scores in zip(smaller, part, found, strict=True):
             scores.append(batch.take(rows).scores(Exact()))  # at most `LARGEST_PART` images
     return found
@@ -229,11 +224,11 @@ def _embed_references(
     return features, unread
 
 
-def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples | None) -> str:
+def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples) -> str:
     """A sentence that lists results left out for lack of images, with how many they need, or ""."""
     n, size = len(inputs), counted(len(inputs), "image")
     left_out = []
-    if subsamples is None:
+    if not subsamples.parts:
         left_out.append(f"confidence intervals (they need {ENOUGH})")
     if n < CURVES_FROM:
         left_out.append(f"convergence curves ({CURVES_FROM} images)")
@@ -268,16 +263,11 @@ def _matching_rows(first: ScoreInputs, second: ScoreInputs) -> list[Tensor]:
 
 
 def _difference(
-    name: str, scores: list[list[dict[str, float]]], subsamples: Subsamples | None
+    name: str, scores: list[list[dict[str, float]]], subsamples: Subsamples
 ) -> Difference:
     """The change of one score; `scores` are those of both batches, then of each subsample."""
     pairs = [(a[name], b[name]) for a, b in scores if name in a and name in b]
-    if len(pairs) < len(scores):  # some subsamples are too small for this score
-        pairs = pairs[:1]
     is_ratio = MEASURES[name].is_ratio and min(map(min, pairs)) > 0
-    change, *changes = [b / a if is_ratio else b - a for a, b in pairs]
-    ends = None
-    if subsamples is not None and changes:
-        ends = subsamples.interval(change, changes, is_ratio=is_ratio)
-    low, high = ends or (None, None)
+    changes = [b / a if is_ratio else b - a for a, b in pairs]
+    change, low, high = subsamples.estimate(changes[0], changes[1:], is_ratio=is_ratio)
     return Difference(*pairs[0], change, low, high, is_ratio)

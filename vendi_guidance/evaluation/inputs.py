@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import exp, fsum, inf
+from math import exp, fsum
 from typing import Any
 
 import torch
@@ -97,13 +97,6 @@ class ScoreInputs:
         order_2 = self.vendi_scores(Entropy(order=2), Exact())
         found |= {name.replace("vendi", "rke"): value for name, value in order_2.items()}
         return found | dict(self._by_prompt()) | dict(self._against_reference())
-
-    def lower_bound(self, name: str) -> float:
-        """Lower bound of a score that follows from the labels; -infinity if there is none."""
-        if name == "looks_per_prompt" and self.groups is not None and self.labels is not None:
-            looks = looks_by_group(self.groups, self.labels).values()
-            return sum(count > 0 for count in looks) / len(looks)  # a correct image is a look
-        return -inf
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
         if self.groups is not None and self.x.any(1).all():

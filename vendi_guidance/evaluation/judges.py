@@ -1,5 +1,6 @@
 """Judges: models or data that say how well images match their prompts, and what they show."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -8,18 +9,108 @@ from typing import Any, TypeAlias
 import torch
 from PIL.Image import Image
 from torch import Tensor
+from torch.nn.functional import normalize, one_hot
 
-from vendi_guidance.evaluation.attribute_diversity import Mix
-from vendi_guidance.evaluation.attributes import Attribute, AttributeJudge, ProbeJudge
+from vendi_guidance.evaluation.attributes import (
+    Attribute,
+    AttributeScores,
+    Mix,
+    attribute_scores,
+)
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
-from vendi_guidance.features.probe import ProbeLabeler
+from vendi_guidance.features.probe import Probe, ProbeLabeler
 from vendi_guidance.scores.alignment import clip_cosines
-from vendi_guidance.scores.groups import as_keys
+from vendi_guidance.scores.groups import as_keys, rows_by_label
 from vendi_guidance.storage.messages import counted
 
 Judge: TypeAlias = Callable[[Sequence[Image], Sequence[str]], "Sequence[float] | Tensor"]
 Faithfulness: TypeAlias = str | Sequence[float] | Tensor | Judge
+
+TEMPLATES = (  # embeddings are averaged over phrases, because single ones are unreliable
+    "a photo of {value} {attribute}",
+    "an image with {value} {attribute}",
+    "{attribute}: {value}",
+    "a picture, {value} {attribute}",
+)
+TEMPERATURE = 0.01  # of the softmax of cosines, as in CLIP
+
+
+class AttributeJudge(ABC):
+    """A model that says which value of an attribute images show, from features of the images."""
+
+    @abstractmethod
+    def embed(self, images: Sequence[Image]) -> Tensor:
+        """(n, d) features of n images, which serve all attributes."""
+
+    @abstractmethod
+    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
+        """(n, values) probabilities of the attribute's values; each row sums to 1."""
+
+    def named(self, attribute: Attribute, prompts: Sequence[str]) -> dict[str, str | None]:
+        """The value that each prompt names, or None; without prompts that it does not apply to."""
+        own = (prompt for prompt in prompts if attribute.prompt in (None, prompt))
+        return {prompt: attribute.named(prompt) for prompt in own}
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroShot(AttributeJudge):
+    """Zero-shot classification with CLIP or SigLIP: softmax over cosines of image and phrases."""
+
+    images: ImageEmbedder
+    texts: PromptEmbedder
+
+    def embed(self, images: Sequence[Image]) -> Tensor:
+        return self.images.embed(images)
+
+    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
+        phrases = [
+            template.format(value=value, attribute=attribute.name)
+            for value in attribute.values
+            for template in TEMPLATES
+        ]
+        texts = normalize(self.texts.embed(phrases), dim=-1)
+        means = normalize(texts.unflatten(0, (-1, len(TEMPLATES))).mean(1), dim=-1)
+        return (normalize(features, dim=-1) @ means.T / TEMPERATURE).softmax(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeJudge(AttributeJudge):
+    """A judge for the attributes of a demo model, by the demo's probe.
+
+    The probe also parses the prompts ("red hair" names no red clothes), and leaves out those that
+    it does not know.
+    """
+
+    probe: Probe
+
+    @property
+    def attributes(self) -> list[Attribute]:
+        """The attributes that the probe recognizes."""
+        return [Attribute(name, tuple(values)) for name, values in self.probe.attributes.items()]
+
+    def embed(self, images: Sequence[Image]) -> Tensor:
+        return self.probe.embed(images)
+
+    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
+        place = self._place(attribute)
+        shown = [attribute.values.index(look[place]) for look in self.probe.looks_of(features)]
+        return one_hot(torch.tensor(shown, device="cpu"), len(attribute.values))
+
+    def named(self, attribute: Attribute, prompts: Sequence[str]) -> dict[str, str | None]:
+        place, own = self._place(attribute), [*super().named(attribute, prompts)]
+        looks = zip(own, self.probe.asked(own), strict=True)
+        return {prompt: look[place] for prompt, look in looks if look is not None}
+
+    def _place(self, attribute: Attribute) -> int:
+        """The place of an attribute in a look, whose first part is the concept."""
+        known = self.probe.attributes
+        if {*attribute.values} != {*known.get(attribute.name, [])}:
+            about = "; ".join(f"{name}: {', '.join(values)}" for name, values in known.items())
+            raise ValueError(
+                f"the probe does not know these values of {attribute.name!r}, only {about}"
+            )
+        return [*known].index(attribute.name) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +146,7 @@ NO_JUDGES = Judges()
 
 
 def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedded:
-    """Add CLIPScores, faithfulness and labels to a batch (attributes: see `attribute_diversity`).
+    """Add CLIPScores, faithfulness and labels to a batch.
 
     ValueError if a judge has no prompts, or not one finite number or label for each image.
     """
@@ -72,6 +163,30 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
     if labels is not None and (known := sum(asked is not None for asked in labels.asked)):
         inputs, settings["labeled"] = replace(inputs, labels=labels), known
     return replace(found, inputs=inputs, settings=settings)
+
+
+def judge_attributes(found: Embedded, judges: Judges) -> list[AttributeScores]:
+    """The values of each attribute in the images of each prompt.
+
+    ValueError if there is no judge, or an attribute applies to no image's prompt.
+    """
+    judge, images = judges.attribute_judge, found.batch.images
+    if not judges.attributes:
+        return []
+    if judge is None:
+        raise ValueError("attributes need a judge: give Judges(attribute_judge=...)")
+    features = _own_features(found, judge)
+    if features is None:
+        features = torch.cat([judge.embed(chunk) for chunk in images.chunks()])
+    rows, scores = rows_by_label(found.batch.prompts or [], len(images)), []
+    for attribute in judges.attributes:
+        named = judge.named(attribute, [str(prompt) for prompt in rows])
+        if not named:
+            raise ValueError(f"attribute {attribute.title!r} applies to no image's prompt")
+        p = judge.probabilities(features, attribute).cpu().double()
+        by_prompt = {prompt: p[rows[prompt]] for prompt in named}
+        scores.append(attribute_scores(attribute, by_prompt, named, judges.mix))
+    return scores
 
 
 def _faithfulness(found: Embedded, given: Faithfulness) -> tuple[Tensor, str]:
@@ -108,13 +223,13 @@ def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
         return _checked(given, found.given).take(found.kept)
     if given is None or batch.prompts is None:
         return None
-    if isinstance(given, ProbeLabeler) and (features := own_features(found, given)) is not None:
+    if isinstance(given, ProbeLabeler) and (features := _own_features(found, given)) is not None:
         return given.from_features(features, batch.prompts)
     chunks = [_checked(given(images, prompts), len(images)) for images, prompts in batch.chunks()]
     return Labels._make(list(chain(*columns)) for columns in zip(*chunks, strict=True))
 
 
-def own_features(found: Embedded, judge: Any) -> Tensor | None:
+def _own_features(found: Embedded, judge: Any) -> Tensor | None:
     """(n, d) features of the images if the judge's own probe computed them, else None."""
     sha256 = found.settings["image_embedder"].get("settings", {}).get("sha256")
     is_own = isinstance(judge, ProbeLabeler | ProbeJudge) and sha256 == judge.probe.sha256

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vendi_guidance.evaluation.analysis import Analysis
-from vendi_guidance.evaluation.attribute_diversity import AttributeScores
+from vendi_guidance.evaluation.attributes import AttributeScores
 from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS, Measure

@@ -4,9 +4,10 @@ Convergence curves are those of figures 1 and 3-5 of Ospanov & Farnia (UAI 2025)
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.streams import as_stream
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
-from vendi_guidance.scores.functional import conditional_vendi, rke, vendi
+from vendi_guidance.scores.functional import EXACT, conditional_vendi, rke, vendi
 from vendi_guidance.scores.spectra import Exact
 from vendi_guidance.scores.subsampling import FEWEST_IMAGES, quantile, subsample
 
@@ -85,17 +86,19 @@ def score_interval(
     """
     quantile(level, 1)  # raises before the scores are computed
     check_count("subsamples", subsamples, 10)
-    subsets = Subsets(score, arguments, options)
-    n = subsets.n
+    items, of_rows = _by_rows(score, arguments, options)
+    n = len(items[0])
     halves = subsample([None], [n], count=subsamples, seed=seed, largest=n)
-    if halves is None:
+    if not halves.parts:
         raise ValueError(f"an interval needs at least {FEWEST_IMAGES} items, got {n}")
-    value, of_halves = subsets(), [subsets(rows) for (rows,) in halves.parts]
+    of_halves = [of_rows(rows) for (rows,) in halves.parts]
+    value, low, high = halves.estimate(of_rows(None), of_halves, is_ratio=True, level=level)
+    bound = _guarantee(score, arguments, options, value, delta=1 - level)
+    if low is None or high is None:  # nothing varies
+        return Interval(value, value, value, level, 0.0, bound)
     is_ratio = min(value, *of_halves) > 0
-    low, high = halves.interval(value, of_halves, is_ratio=is_ratio, level=level) or (value,) * 2
-    error = 0.0 if low == high else halves.standard_error(of_halves, is_ratio)
-    error *= value if is_ratio else 1
-    return Interval(value, low, high, level, error, _guarantee(subsets, value, delta=1 - level))
+    error = halves.standard_error(of_halves, is_ratio) * (value if is_ratio else 1)
+    return Interval(value, low, high, level, error, bound)
 
 
 @dataclass(frozen=True)
@@ -161,8 +164,8 @@ def convergence(
     """
     check_count("repeats", repeats, 3)
     t = quantile(level, repeats - 1)
-    subsets = Subsets(score, arguments, options)
-    n = subsets.n
+    items, of_rows = _by_rows(score, arguments, options)
+    n = len(items[0])
     given = eight_sizes(n) if sizes is None else sorted(set(sizes))
     sizes = [int(size) for size in given]
     if not sizes or sizes != given or not 1 <= sizes[0] < n or sizes[-1] > n:
@@ -172,9 +175,9 @@ def convergence(
 
     generator = torch.Generator().manual_seed(seed)
     orders = [torch.randperm(n, generator=generator, device="cpu") for _ in range(repeats)]
-    of_all = [subsets(orders[0])] if sizes[-1] == n else []  # the same in every repeat
+    of_all = [of_rows(orders[0])] if sizes[-1] == n else []  # the same in every repeat
     below = [size for size in sizes if size < n]
-    repeated = [[subsets(order[:size]) for size in below] + of_all for order in orders]
+    repeated = [[of_rows(order[:size]) for size in below] + of_all for order in orders]
     scores = torch.tensor(repeated, dtype=torch.float64, device="cpu").T
     mean, deviation = scores.mean(dim=1), scores.std(dim=1)
     shares = torch.tensor(sizes, dtype=torch.float64, device="cpu") / n
@@ -196,44 +199,30 @@ def eight_sizes(n: int) -> list[int]:
     return [round(first * (n / first) ** (step / 7)) for step in range(8)]
 
 
-class Subsets:
-    """A score as a function of the row indices of a subset of its items.
+def _by_rows(
+    score: Score, arguments: Sequence[Any], options: dict[str, Any]
+) -> tuple[list[Any], Callable[[Tensor | None], float]]:
+    """The items among the arguments of a score, and the score as a function of the (m,) row
+    numbers of a subset, or of None for all items."""
+    items = [*takewhile(lambda argument: isinstance(argument, Iterable), arguments)]
+    if not items:
+        raise ValueError("there are no items: give the score's arguments after the score")
+    if options.get("weights") is not None:
+        raise ValueError("subsets do not support item weights: leave them out")
+    for entries in items:
+        listed = isinstance(entries, Sequence) and as_stream(entries) is None
+        if not (listed or isinstance(entries, (Tensor, np.ndarray))):
+            kind = type(entries).__name__
+            raise ValueError(f"{kind} is not a tensor, an array or a sequence: gather its chunks")
+    lengths = [len(entries) for entries in items]
+    if min(lengths) < max(lengths):
+        raise ValueError(f"the arguments must describe the same items, got n = {lengths}")
 
-    The positional arguments of the score are first `items` (tensors, arrays or sequences with n
-    entries each), then as many `kernels` or one fewer: (x, kernel), (x, t, kernel_x, kernel_t),
-    (x, clusters, kernel). Kernels among the keyword `options` count as arguments. Raises ValueError
-    if there are no arguments, if items are streams or differ in n, or if there are weights.
-    """
+    def of_rows(rows: Tensor | None) -> float:
+        taken = items if rows is None else [_take(entries, rows) for entries in items]
+        return float(score(*taken, *arguments[len(items) :], **options))
 
-    def __init__(self, score: Score, arguments: Sequence[Any], options: dict[str, Any]) -> None:
-        if not arguments:
-            raise ValueError("there are no items: give the score's arguments after the score")
-        if options.get("weights") is not None:
-            raise ValueError("subsets do not support item weights: leave them out")
-        named = [name for name, option in options.items() if isinstance(option, Kernel)]
-        if named:
-            named = [name for name in signature(score).parameters if name in named]
-            arguments = [*arguments, *(options[name] for name in named)]
-            options = {name: option for name, option in options.items() if name not in named}
-        middle = (len(arguments) + 1) // 2
-        self.score, self.options = score, options
-        self.items, self.kernels = tuple(arguments[:middle]), tuple(arguments[middle:])
-        for entries in self.items:
-            listed = isinstance(entries, Sequence) and as_stream(entries) is None
-            if not (listed or isinstance(entries, (Tensor, np.ndarray))):
-                kind = type(entries).__name__
-                raise ValueError(
-                    f"{kind} is not a tensor, an array or a sequence: gather its chunks"
-                )
-        lengths = [len(entries) for entries in self.items]
-        if min(lengths) < max(lengths):
-            raise ValueError(f"the arguments must describe the same items, got n = {lengths}")
-        self.n = lengths[0]
-
-    def __call__(self, rows: Tensor | None = None) -> float:
-        """The score of the items with these (m,) row indices, or of all items."""
-        items = self.items if rows is None else [_take(entries, rows) for entries in self.items]
-        return float(self.score(*items, *self.kernels, **self.options))
+    return items, of_rows
 
 
 def _take(entries: Any, rows: Tensor) -> Any:
@@ -242,18 +231,22 @@ def _take(entries: Any, rows: Tensor) -> Any:
     return [entries[row] for row in rows.tolist()]
 
 
-def _guarantee(subsets: Subsets, value: float, delta: float) -> tuple[float, float] | None:
+def _guarantee(
+    score: Score, arguments: Sequence[Any], options: dict[str, Any], value: float, delta: float
+) -> tuple[float, float] | None:
     """The bound of the theorem for this score, or None if there is no theorem."""
-    given = subsets.options.items()
-    options = {k: v for k, v in given if v is not None and not isinstance(v, Exact)}
-    score, order, rank = subsets.score, options.get("order", 1), options.get("truncation")
-    if score not in (rke, vendi, conditional_vendi) or options.keys() - {"order", "truncation"}:
+    if score not in (rke, vendi, conditional_vendi):
         return None
-    pairs = zip(subsets.items, subsets.kernels, strict=True)
+    given = signature(score).bind(*arguments, **options).arguments
+    if not isinstance(given.get("spectrum", EXACT), Exact):
+        return None
+    n, order, rank = len(given["x"]), given.get("order", 1), given.get("truncation")
+    kernels = [kernel for kernel in given.values() if isinstance(kernel, Kernel)]
+    pairs = zip(arguments, kernels, strict=False)
     ranks = [kernel.rank(kernel.read(items).shape[1]) for items, kernel in pairs]
     if None not in ranks:
         dimensions = math.prod(filter(None, ranks))
         rank = dimensions if rank is None else min(rank, dimensions)
     if score is conditional_vendi:
-        return conditional_vendi_guarantee(value, subsets.n, rank, delta) if order == 1 else None
-    return vendi_guarantee(value, subsets.n, 2 if score is rke else order, rank, delta)
+        return conditional_vendi_guarantee(value, n, rank, delta) if order == 1 else None
+    return vendi_guarantee(value, n, 2 if score is rke else order, rank, delta)

@@ -11,11 +11,11 @@ the same share of each label's is drawn.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from statistics import stdev
-from typing import TypeAlias
+from statistics import fmean, stdev
+from typing import NamedTuple
 
 import torch
 from scipy.stats import t as student
@@ -30,43 +30,52 @@ LARGEST_PART = 500  # most items of a subset by default: exact spectra of more t
 
 LEVEL = 0.95
 
-Estimate: TypeAlias = tuple[float, float | None, float | None]
-"""A score and the ends of its 95% confidence interval, which are None if there is none."""
+
+class Estimate(NamedTuple):
+    """A score and the ends of its confidence interval, which are None if there is none."""
+
+    value: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
 class Subsamples:
-    """Random subsets of one batch, or of several batches."""
+    """Random subsets of one batch, or of several batches; no parts if a batch is too small."""
 
-    parts: list[tuple[Tensor, ...]]  # for each subset, the (m,) row numbers of each batch
-    unit: str  # what was drawn, "prompts" or "pictures"
-    scale: float  # from the standard deviation over subsets to the standard error
-    degrees: int  # degrees of freedom
-    paired: bool  # whether all batches have the same labels in each subset
+    parts: Sequence[tuple[Tensor, ...]] = ()  # for each subset, the (m,) row numbers of each batch
+    unit: str | None = None  # what was drawn, "prompts" or "pictures"
+    scale: float = math.nan  # from the standard deviation over subsets to the standard error
+    degrees: int = 0  # degrees of freedom
+    paired: bool = False  # whether all batches have the same labels in each subset
 
-    def interval(
+    def estimate(
         self,
         value: float,
         of_parts: Sequence[float],
         *,
-        is_ratio: bool,
+        is_ratio: bool = False,
         level: float = LEVEL,
-        common: float = 0.0,
-    ) -> tuple[float, float] | None:
-        """The confidence interval around a score, or None if nothing varies.
+        least: float = -math.inf,
+        most: float = math.inf,
+    ) -> Estimate:
+        """A score and its confidence interval, clamped to [least, most].
 
-        `of_parts` are the scores of the subsets; `is_ratio` computes the interval from logarithms
-        of positive scores. `common` is a standard error (of the logarithm if `is_ratio`) that all
-        subsets share, such as that of an uncertain judge.
+        `of_parts` are the scores of the subsets. There is no interval if subsets are missing, or
+        nothing varies. `is_ratio` computes it from logarithms, if all scores are positive.
         """
-        error = math.hypot(self.standard_error(of_parts, is_ratio), common)
+        if not self.parts or len(of_parts) < len(self.parts):
+            return Estimate(value, None, None)
+        is_ratio = is_ratio and min(value, *of_parts) > 0
+        error = self.standard_error(of_parts, is_ratio)
         size = abs(math.log(of_parts[0]) if is_ratio else of_parts[0])
         if not error > 1e-9 * self.scale * max(1.0, size):
-            return None
+            return Estimate(value, None, None)
         half = quantile(level, self.degrees) * error
+        low, high = value - half, value + half
         if is_ratio:
-            return value * math.exp(-half), value * math.exp(half)
-        return value - half, value + half
+            low, high = value * math.exp(-half), value * math.exp(half)
+        return Estimate(value, max(least, low), min(most, high))
 
     def standard_error(self, of_parts: Sequence[float], is_ratio: bool) -> float:
         """The standard error of a score, or of its logarithm if `is_ratio`."""
@@ -88,11 +97,11 @@ def subsample(
     count: int = 50,
     seed: int = 0,
     largest: int = LARGEST_PART,
-) -> Subsamples | None:
+) -> Subsamples:
     """`count` random subsets of at most half of each batch, and at most `largest` items.
 
     `batches` are the labels of each batch's items, such as prompts, or None; `sizes` their numbers
-    of items. Paired if all have the same labels. None if a batch is too small.
+    of items. Paired if all have the same labels. There are no parts if a batch is too small.
     """
     generator = torch.Generator().manual_seed(seed)
     members = [
@@ -110,30 +119,26 @@ def subsample(
         parts = [_draw_prompts(members, m, paired, generator) for _ in range(count)]
         return Subsamples(parts, "prompts", math.sqrt(m / (n - m)), n - 1, paired)
     if min(sizes) < FEWEST_IMAGES:
-        return None
+        return Subsamples()
     parts = [
         tuple(_draw_images(groups, share, generator) for groups in members) for _ in range(count)
     ]
     return Subsamples(parts, "pictures", math.sqrt(share / (1 - share)), min(sizes) - 1, False)
 
 
-def with_interval(
-    score: Callable[[list[int]], float],
-    labels: Sequence[Hashable],
+def mean_over_prompts(
+    values: Sequence[float],
     *,
     is_ratio: bool = False,
-    common: float = 0.0,
     least: float = -math.inf,
     most: float = math.inf,
 ) -> Estimate:
-    """The score of n items with these labels, such as prompts, and its interval in [least, most].
-
-    `score` is a function of row numbers; `is_ratio` and `common` are as in `Subsamples.interval`.
-    """
-    value, subsamples = score([*range(len(labels))]), subsample([labels], [len(labels)])
-    of_parts = [] if subsamples is None else [score(rows.tolist()) for (rows,) in subsamples.parts]
-    ends = subsamples and subsamples.interval(value, of_parts, is_ratio=is_ratio, common=common)
-    return (value, max(least, ends[0]), min(most, ends[1])) if ends else (value, None, None)
+    """The mean of one value for each prompt, and its interval; arguments as in
+    `Subsamples.estimate`."""
+    subsamples = subsample([range(len(values))], [len(values)])
+    of_parts = [fmean(values[row] for row in rows) for (rows,) in subsamples.parts]
+    limits = {"least": least, "most": most}
+    return subsamples.estimate(fmean(values), of_parts, is_ratio=is_ratio, **limits)
 
 
 def _draw_prompts(

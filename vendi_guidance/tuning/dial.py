@@ -12,7 +12,7 @@ from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES, between
 from vendi_guidance.evaluation.results import Report
 from vendi_guidance.runs.sweep import Sweep
-from vendi_guidance.scores.subsampling import Estimate, with_interval
+from vendi_guidance.scores.subsampling import mean_over_prompts
 from vendi_guidance.storage.imagefolder import read_timings
 
 NO_JUDGE = (
@@ -100,7 +100,11 @@ def scored(value: float, first: Report, report: Report, evaluations: float) -> P
         share, title = change.second / base if base else 1.0, MEASURES[name].title
         found[name] = Score(title, score.value, score.low, score.high, share, ends)
     vendi, before = ([group.vendi for group in it.analysis.groups] for it in (report, first))
-    within = Score("Vendi within a prompt", *_mean(vendi), fmean(vendi) / fmean(before))
+    within = Score(
+        "Vendi within a prompt",
+        *mean_over_prompts(vendi, is_ratio=True, least=1.0),
+        fmean(vendi) / fmean(before),
+    )
     fidelity = [found[name] for name in ("fidelity", "clip_score") if name in found]
     for of_first, one in zip(first.attributes, report.attributes, strict=True):
         if of_first.named_kept is not None and one.named_kept is not None:
@@ -110,12 +114,3 @@ def scored(value: float, first: Report, report: Report, evaluations: float) -> P
     per_image = Score("evaluations per image", evaluations, None, None, nan)
     cost = [per_image, found["seconds_per_image"]]
     return Point(value, report, [found["conditional_vendi"], within], fidelity, cost)
-
-
-def _mean(scores: Sequence[float]) -> Estimate:
-    """The mean over prompts and its 95% confidence interval, if there are enough prompts."""
-
-    def mean(rows: list[int]) -> float:
-        return fmean(scores[row] for row in rows)
-
-    return with_interval(mean, range(len(scores)), is_ratio=True, least=1.0)

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from math import log, log2, nan
+from math import log
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,9 @@ import matplotlib as mpl
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from PIL import Image
 
 from vendi_guidance.evaluation.analysis import Group, groups_by_label
-from vendi_guidance.evaluation.attribute_diversity import change
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.report.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 WIDTH = 4.8  # inches
 COLOURS = ("#2f81c7", "#d0670f")  # distinct to colour-blind readers, on white and on black
 INK = "#010203"  # stands for the page's text colour, which follows the reader's colour scheme
-ATTRIBUTES_UP_TO = 24  # most rows of the figure of attributes
 TILE, COLUMNS = 72, 8  # contact sheet: size of an image in pixels, images in a row
 PROMPTS, IMAGES = 8, 16  # contact sheet: most prompts, most images of each
 
@@ -52,7 +49,6 @@ def draw_figures(reports: Sequence["Report"]) -> dict[str, Figure]:
             "decomposition": _decomposition(reports),
             "convergence": _convergence(reports),
             "spectrum": _spectrum(reports),
-            "attributes": _attributes(reports),
         }
     return {name: figure for name, figure in figures.items() if figure is not None}
 
@@ -169,57 +165,6 @@ def _spectrum(reports: Sequence["Report"]) -> Figure:
         axes.legend(loc="lower left", labelcolor=INK, fontsize=9)
     _name_runs(axes, reports)
     return figure
-
-
-def _attributes(reports: Sequence["Report"]) -> Figure | None:
-    """A row for each open attribute: the runs' effective values with those of training images and
-    of even draws, and the ratio of the two runs."""
-    rows = [one for one in reports[0].attributes if one.effective_values][-ATTRIBUTES_UP_TO:]
-    if not rows:
-        return None
-    figure = Figure(figsize=(1.4 * WIDTH, 1.3 + 0.36 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    runs = [{one.attribute.title: one for one in report.attributes} for report in reports]
-    beside = axes.get_yaxis_transform()
-    for place, row in enumerate(rows):
-        ends = [1, len(row.attribute.values)]
-        axes.plot(ends, [place] * 2, color="#8888", lw=1, marker="|", zorder=1)
-        for draws, marker in ((row.even, "D"), (row.training, "s")):
-            if draws is not None:
-                axes.plot(draws, place, marker, mfc="none", mec=INK, ms=7, zorder=2)
-        found = [run[row.attribute.title] for run in runs if row.attribute.title in run]
-        for number, (one, colour) in enumerate(zip(found, COLOURS, strict=False)):
-            height = place + 0.16 * (number - (len(found) - 1) / 2)
-            value, low, high = one.effective_values or (nan, None, None)
-            if low is not None and high is not None:
-                axes.plot([low, high], [height] * 2, color=colour, lw=2, zorder=3)
-            axes.plot(value, height, "o", color=colour, ms=7, zorder=4)
-        if len(found) == 2 and (changed := change(*found)) is not None:
-            ratio, low, high = changed
-            weight = "normal" if low is None or high is None or low <= 1 <= high else "bold"
-            axes.text(1.02, place, f"× {ratio:.2f}", weight=weight, transform=beside, va="center")
-    most = max(len(row.attribute.values) for row in rows)
-    ticks = [2**i for i in range(1 + round(log2(most) + 0.5))]
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.set(xlim=(0.95, 1.06 * most), ylim=(len(rows) - 0.5, -0.5))
-    axes.set_xlabel("effective values in the images of a prompt")
-    _name_rows(axes, [one_line(row.attribute.title, 24) for row in rows])
-    handles = [
-        _mark("o", one_line(report.name, 24), colour, colour)
-        for report, colour in zip(reports, COLOURS, strict=False)
-    ]
-    if any(row.training for row in rows):
-        handles.append(_mark("s", "training images"))
-    handles.append(_mark("D", "even draws"))
-    legend = figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=9)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    return figure
-
-
-def _mark(marker: str, label: str, face: str = "none", edge: str = INK) -> Line2D:
-    return Line2D([], [], ls="", marker=marker, mfc=face, mec=edge, ms=7, label=label)
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -8,14 +8,15 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vendi_guidance.evaluation.attribute_diversity import Estimate
+from vendi_guidance.evaluation.attributes import AttributeScores, change
 from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.scores.subsampling import Estimate
 
 if TYPE_CHECKING:
     from vendi_guidance.evaluation.results import Comparison, Report
 
 NOTHING = ("–", "")
-ATTRIBUTE_TITLES = ("effective values", "training images", "even draws", "named kept")
+ATTRIBUTE_TITLES = ("effective values", "change", "training images", "even draws", "named kept")
 
 
 def score_table(reports: Sequence["Report"], comparison: "Comparison | None" = None) -> Table:
@@ -50,12 +51,18 @@ def score_table(reports: Sequence["Report"], comparison: "Comparison | None" = N
 def attribute_rows(reports: Sequence["Report"]) -> list[list[str]]:
     """The rows of the table of attributes: title, run, and the `ATTRIBUTE_TITLES`."""
     rows: dict[str, list[list[str]]] = {}
+    firsts: dict[str, AttributeScores] = {}
     for report in reports:
         for one in report.attributes:
             title, kept = one.attribute.title, _estimate(one.named_kept, ".0%")
+            first, ratio = firsts.setdefault(title, one), None
+            if first is not one:
+                ratio = change(first, one)
+            changed = "" if ratio is None else f"×{_estimate(ratio, '.2f')}"
             draws = ["–" if mean is None else f"{mean:.2f}" for mean in (one.training, one.even)]
             effective = _estimate(one.effective_values, ".2f")
-            rows.setdefault(title, []).append([title, report.name, effective, *draws, kept])
+            row = [title, report.name, effective, changed, *draws, kept]
+            rows.setdefault(title, []).append(row)
     return list(chain(*rows.values()))
 
 
