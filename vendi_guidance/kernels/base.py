@@ -17,8 +17,6 @@ Features: TypeAlias = Tensor | np.ndarray
 Blocks: TypeAlias = Callable[[slice, slice], Tensor]
 """`blocks(rows, columns)` returns K[rows, columns], which the caller may overwrite."""
 
-SIDE = 1024  # of a tile of `rectangle`, small enough for the cache of a CPU
-
 
 def as_features(x: Features) -> Tensor:
     """Validates features and returns them as a float32 or float64 tensor without a graph.
@@ -142,10 +140,3 @@ def tile(blocks: Blocks, rows: slice, columns: slice) -> Tensor:
     if rows == columns:
         values = (values + values.T).div_(2).fill_diagonal_(1)  # removes rounding errors
     return values
-
-
-def rectangle(x: Tensor, y: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Tiles that cover the (n, m) matrix of pairs of x: (n, d) and y: (m, d)."""
-    for row in range(0, len(x), SIDE):
-        for column in range(0, len(y), SIDE):
-            yield slice(row, row + SIDE), slice(column, column + SIDE)

@@ -2,20 +2,21 @@
 
 The *ball* of an image is centred on it and extends to its k-th nearest other image of the same set,
 inclusive. The balls of a set approximate the support of its distribution. Euclidean distances are
-computed in float64, tile by tile, so that memory does not grow with n m and copies of an image have
-distance zero.
+computed in float64, some rows at a time, so that memory does not grow with n m, and copies of an
+image have distance zero.
 
 Precision and recall: Kynkäänniemi et al. (NeurIPS 2019), equations (1) and (2). Density and
 coverage: Naeem et al. (ICML 2020). Authenticity: Alaa et al. (ICML 2022).
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features, as_features, rectangle, upper_triangle
+from vendi_guidance.kernels.base import Features, as_features, upper_triangle
 from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.kernels.streams import chunks
@@ -48,7 +49,7 @@ def kernel_distance(x: Features, reference: Features) -> float:
         7.0
     """
     x, reference = as_pair(x, reference, 2, "give at least 2")
-    across = sum(_cubic_kernel(x[i], reference[j]).sum() for i, j in rectangle(x, reference))
+    across = sum(_cubic_kernel(x[rows], reference).sum() for rows in _strips(x, reference))
     mean_across = float(across) / (len(x) * len(reference))
     return _mean_of_pairs(x) + _mean_of_pairs(reference) - 2 * mean_across
 
@@ -135,24 +136,22 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
     radii = _squared_radii(reference, neighbours, origin)
     radius, nearest_radius = radii[:, -1], radii[:, 0]
 
-    balls, nearest = origin.new_zeros(len(x)), origin.new_full((len(x),), math.inf)
-    authentic = torch.zeros_like(balls, dtype=torch.bool)
     shrink = 1 - rounding(origin.dtype, len(origin))
     covered, recalled = torch.zeros_like(radius, dtype=torch.bool).repeat(2, 1)
-    for rows, columns in rectangle(x, reference):
+    balls, authentic = [], []
+    for rows in _strips(x, reference):
         # shrunk, so that rounding cannot move an image on the edge of a ball outside it
-        distances = _squared_distances(x[rows], reference[columns], origin, shrink)
-        inside = distances <= radius[columns]
-        balls[rows] += inside.sum(dim=1)
-        covered[columns] |= inside.any(dim=0)
-        recalled[columns] |= (distances <= radius_x[rows, None]).any(dim=0)
+        distances = _squared_distances(x[rows], reference, origin, shrink)
+        inside = distances <= radius
+        balls.append(inside.sum(dim=1))
+        covered |= inside.any(dim=0)
+        recalled |= (distances <= radius_x[rows, None]).any(dim=0)
         closest, where = distances.min(dim=1)
-        is_authentic = closest > nearest_radius[columns][where]
-        authentic[rows] = torch.where(closest < nearest[rows], is_authentic, authentic[rows])
-        nearest[rows] = torch.minimum(nearest[rows], closest)
-    flags = (balls > 0, recalled, covered, authentic)
+        authentic.append(closest > nearest_radius[where])
+    counts = torch.cat(balls).double()
+    flags = (counts > 0, recalled, covered, torch.cat(authentic))
     precision, recall, coverage, authenticity = (float(each.double().mean()) for each in flags)
-    density = float(balls.mean()) / neighbours
+    density = float(counts.mean()) / neighbours
     return ManifoldScores(precision, recall, density, coverage, authenticity)
 
 
@@ -198,20 +197,18 @@ def _mean_and_root(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _squared_radii(x: Tensor, k: int, origin: Tensor) -> Tensor:
     """(n, k) squared distances of each item from its k nearest others, the nearest first."""
-    radii = origin.new_full((len(x), k), math.inf)
-    for rows, columns in upper_triangle(x):
-        distances = _squared_distances(x[rows], x[columns], origin)
-        if rows == columns:
-            distances.fill_diagonal_(math.inf)
-        else:
-            radii[columns] = _smallest(radii[columns], distances.T)
-        radii[rows] = _smallest(radii[rows], distances)
-    return radii
+    radii = []
+    for rows in _strips(x, x):
+        distances = _squared_distances(x[rows], x, origin)
+        distances.diagonal(rows.start).fill_(math.inf)
+        radii.append(distances.topk(k, dim=1, largest=False).values)
+    return torch.cat(radii)
 
 
-def _smallest(known: Tensor, more: Tensor) -> Tensor:
-    """The k smallest entries of each row of known: (b, k) and more: (b, c) together, sorted."""
-    return torch.cat([known, more], dim=1).topk(known.shape[1], dim=1, largest=False).values
+def _strips(x: Tensor, reference: Tensor) -> Iterator[slice]:
+    """Rows of x, so few at a time that memory does not grow with the number of pairs."""
+    step = max(1, 1024**2 // len(reference))
+    return (slice(start, start + step) for start in range(0, len(x), step))
 
 
 def _squared_distances(a: Tensor, b: Tensor, origin: Tensor, shrink: float = 1.0) -> Tensor:
