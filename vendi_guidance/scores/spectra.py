@@ -8,8 +8,7 @@ case: K_X∘K_T is the kernel matrix of one kernel, `kernels.standard.Product`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, isinf
-from typing import NamedTuple
+from math import isinf
 
 import torch
 from torch import Tensor
@@ -218,13 +217,6 @@ class RandomFourier(Spectrum):
         return [(part, self.map(part.kernel, part.width(d))) for part in parts]
 
 
-class Estimate(NamedTuple):
-    """An entropy in nats and its standard error, as 0-d float64 tensors."""
-
-    entropy: Tensor
-    standard_error: Tensor
-
-
 @dataclass(frozen=True)
 class Lanczos(Spectrum):
     """Stochastic Lanczos quadrature of tr f(K/n): for more items than `Exact` can decompose.
@@ -232,8 +224,8 @@ class Lanczos(Spectrum):
     f(l) is -l log l for order 1, else l^order (Ubaru, Chen & Saad, 2017). To reduce the variance,
     the leading eigenpairs are deflated, and the part a l + b l^2 of f is exact, from the known
     traces of A = K/n and A^2. Truncated scores need leading eigenpairs only, as with `Exact`.
-    `estimate` also returns a standard error. O(n^2 (deflated + probes)) time for each step. Up to
-    20,000 items K is stored, in O(n^2) memory; beyond, each product recomputes it, in
+    Scores with other seeds show the error of an estimate. O(n^2 (deflated + probes)) time for each
+    step. Up to 20,000 items K is stored, in O(n^2) memory; beyond, each product recomputes it, in
     O(n (deflated + probes) steps) memory.
 
     Args:
@@ -242,7 +234,7 @@ class Lanczos(Spectrum):
         deflated: number of leading eigenpairs to compute.
 
     Raises:
-        ValueError: deflated < 1; steps < 3 or probes < 2, too few for a standard error.
+        ValueError: steps < 3, probes < 2 or deflated < 1.
 
     Example:
         >>> import torch
@@ -265,18 +257,14 @@ class Lanczos(Spectrum):
         self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
         x = gather(rows)
-        return [self.estimate(part.of(x), part.kernel, entropy, weights).entropy for part in parts]
+        return [self._estimate(part.of(x), part.kernel, entropy, weights) for part in parts]
 
-    def estimate(
-        self, x: Features, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
-    ) -> Estimate:
-        """The entropy with its standard error, which combines the scatter over probes, the change
-        over the last third of the steps, and rounding; 0 if it needs only leading eigenvalues."""
-        x = kernel.read(x)
+    def _estimate(
+        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None
+    ) -> Tensor:
         n, block = len(x), (entropy.truncation or self.deflated) + OVERSAMPLING
         if entropy.is_collision or PARTIAL_RATIO * block > n or _has_small_factor(kernel, x):
-            exact = Exact().entropy(x, kernel, entropy, weights)
-            return Estimate(exact, exact.new_zeros(()))
+            return Exact().entropy(x, kernel, entropy, weights)
         strips = _strips(x, kernel, weights)
         generator = torch.Generator().manual_seed(self.seed)
 
@@ -288,48 +276,37 @@ class Lanczos(Spectrum):
 
         start = torch.randn(n, block, generator=generator, dtype=torch.float32, device="cpu").to(x)
         top, vectors = leading_eigenpairs(multiply, start, block - OVERSAMPLING)
-        top, zero, order = top.clamp_(min=0), top.new_zeros(()), entropy.order
+        top, order = top.clamp_(min=0), entropy.order
         if entropy.truncation is not None:
-            return Estimate(renyi_entropy(add_missing_mass(top), order), zero)
+            return renyi_entropy(add_missing_mass(top), order)
         if isinf(order):
-            return Estimate(-top[0].log(), zero)
-        trace, error = _summand(top, order).sum(), zero
-        rest, eps = 1 - top.sum(), torch.finfo(x.dtype).eps
-        if rest > n * eps:
+            return -top[0].log()
+        trace, rest = _summand(top, order).sum(), 1 - top.sum()
+        if rest > n * torch.finfo(x.dtype).eps:
             norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
             moments = torch.stack([rest, (norm - top.square().sum()).clamp(min=0)])
             signs = torch.randint(2, (n, self.probes), generator=generator, device="cpu").to(x)
             probes = deflate(signs.mul_(2).sub_(1))
             tridiagonal = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
             squared_lengths = probes.square().sum(dim=0).double()
-            remainder, error = _remainder(tridiagonal, squared_lengths, moments, order)
-            trace = trace + remainder
-        # Rounding turns each of up to n zero eigenvalues into about eps times the largest one.
-        error = torch.hypot(error, n * _summand(eps * top[0], order) + 8 * eps * trace)
-        if order == 1:
-            return Estimate(trace.clamp(min=0), error)
-        return Estimate(trace.log() / (1 - order), error / (trace * abs(1 - order)))
+            trace = trace + _remainder(tridiagonal, squared_lengths, moments, order)
+        return trace.clamp(min=0) if order == 1 else trace.log() / (1 - order)
 
 
 def _remainder(
     tridiagonal: Tensor, squared_lengths: Tensor, moments: Tensor, order: float
-) -> Estimate:
-    """tr f(A) from the Lanczos matrices of probes, their squared lengths, and tr A and tr A^2."""
+) -> Tensor:
+    """tr f(A) from the Lanczos matrices of probes, their squared lengths, and tr A and tr A^2.
 
-    def traces(tridiagonal: Tensor) -> Tensor:
-        """(probes,) estimates of tr f(A); f - a l - b l^2 has less variance than f."""
-        nodes, weights = gauss_quadrature(tridiagonal)
-        nodes, mass = nodes.clamp_(min=0), weights * squared_lengths[:, None]
-        powers = torch.stack([nodes, nodes.square()], dim=-1)
-        f, root = _summand(nodes, order), mass.sqrt()
-        design, target = (powers * root[..., None]).flatten(0, 1), (f * root).flatten()
-        coefficients = torch.linalg.lstsq(design, target[:, None]).solution[:, 0]
-        return coefficients @ moments + (mass * (f - powers @ coefficients)).sum(dim=1)
-
-    values = traces(tridiagonal)
-    fewer = ceil(2 * tridiagonal.shape[1] / 3)
-    unconverged = values.mean() - traces(tridiagonal[:, :fewer, :fewer]).mean()
-    return Estimate(values.mean(), torch.hypot(values.std() / len(values) ** 0.5, unconverged))
+    f - a l - b l^2 has less variance than f, and the traces of the rest are known.
+    """
+    nodes, weights = gauss_quadrature(tridiagonal)
+    nodes, mass = nodes.clamp_(min=0), weights * squared_lengths[:, None]
+    powers = torch.stack([nodes, nodes.square()], dim=-1)
+    f, root = _summand(nodes, order), mass.sqrt()
+    design, target = (powers * root[..., None]).flatten(0, 1), (f * root).flatten()
+    coefficients = torch.linalg.lstsq(design, target[:, None]).solution[:, 0]
+    return coefficients @ moments + (mass * (f - powers @ coefficients)).sum(dim=1).mean()
 
 
 def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
