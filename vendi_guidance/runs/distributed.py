@@ -11,10 +11,10 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather
 from torch import Tensor
-from torch.distributed import PrefixStore, TCPStore
-from torch.distributed.constants import default_pg_timeout
+from torch.distributed import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
-from vendi_guidance.runs.signals import end_with_launcher, is_launched
+from vendi_guidance.runs.signals import end_with_launcher
 from vendi_guidance.storage.tensors import pack, unpack
 
 logger = logging.getLogger(__name__)
@@ -88,20 +88,11 @@ def process_group(device: str) -> Iterator[ProcessGroup]:
             )
         yield ProcessGroup(0, 1, device)
         return
-    state = PartialState(cpu=torch.device(device).type == "cpu", **_rendezvous())
+    # the prefix hides addresses that the processes before a restart left in the launcher's store
+    store, rank, count = next(rendezvous("env://"))
+    attempt = f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+    place = {"store": PrefixStore(attempt, store), "rank": rank, "world_size": count}
+    state = PartialState(cpu=torch.device(device).type == "cpu", **place)
     own = str(state.device) if device == state.device.type else device
     yield ProcessGroup(state.process_index, state.num_processes, own)
     state.destroy_process_group()
-
-
-def _rendezvous() -> dict[str, Any]:
-    """How the processes find one another: through the store of their launcher, which outlives
-    restarts of its processes, if it has one."""
-    if not is_launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return {}
-    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    store.set_timeout(default_pg_timeout)
-    # the prefix hides addresses that the processes before a restart left in the store
-    own = PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
-    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    return {"store": own, "rank": rank, "world_size": count}

@@ -59,15 +59,10 @@ class Stop:
             _print(text)
 
 
-def is_launched() -> bool:
-    """Whether torchrun, used directly or through accelerate, has started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
-
-
 def end_with_launcher() -> None:
     """End this process within seconds after its launcher ends (not on Windows, where a process
     cannot see that its parent has ended)."""
-    if is_launched():
+    if "TORCHELASTIC_RUN_ID" in os.environ:
         Thread(target=_watch, name="launcher", daemon=True).start()
 
 
