@@ -31,8 +31,8 @@ from vendi_guidance.commands.cli import Command
 from vendi_guidance.evaluation.report.spacing import evenly_spaced
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.setup import Sweep
 from vendi_guidance.runs.signals import Stop
-from vendi_guidance.runs.sweep import Sweep
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 
@@ -101,7 +101,7 @@ def compare(
         folder = runs.generate(
             f"{steps}-steps-by-{batch_size}/{seed}/{kind}/{entry.name}",
             entry.diversity,
-            sampler=entry.sampler(),
+            sampler=entry.sample,
             prompts=str(prompts[kind]),
             images_per_prompt=IMAGES[kind],
             batch_size=batch_size,

@@ -12,7 +12,6 @@ from scripts.comparison.models import MODELS
 from scripts.comparison.prompt_noise import cads, seed_variance
 from scripts.comparison.sampling import limited_interval, particle_guidance, undistilled_first
 from scripts.comparison.selection import select
-from vendi_guidance.runs.runner import Sampler
 
 UNGUIDED, OURS = "unguided", "ours"
 
@@ -82,15 +81,11 @@ class Entry(NamedTuple):
             else {"diversity": 0.0}
         )
 
-    def sampler(self) -> Sampler:
-        """How a run generates the images of this entry."""
-
-        def generate(pipe: Any, arguments: dict[str, Any]) -> list[Image]:
-            seeds = [generator.initial_seed() for generator in arguments["generator"]]
-            call = Call(pipe, arguments["prompt"], seeds, arguments)
-            return METHODS[self.method].images(call, self.value)
-
-        return Sampler(generate, {"method": self.method, "method_value": self.value})
+    def sample(self, pipe: Any, arguments: dict[str, Any]) -> list[Image]:
+        """The images of a batch of this entry's run: a `Sampler`."""
+        seeds = [generator.initial_seed() for generator in arguments["generator"]]
+        call = Call(pipe, arguments["prompt"], seeds, arguments)
+        return METHODS[self.method].images(call, self.value)
 
 
 def entries_of(model: str, names: Sequence[str]) -> list[Entry]:

@@ -9,7 +9,6 @@ from scripts.comparison.models import MODELS, even_looks
 from scripts.comparison.pages import Result, Row, at_equal_details, save_curves, table_of
 from scripts.comparison.scores import COLUMNS, Score
 from tests.helpers.commands import Killed, contents, succeeds
-from tests.helpers.runs import read_run
 from vendi_guidance.runs.runner import Runner
 
 MODEL = "demo-sdxl-turbo-lora"
@@ -61,9 +60,6 @@ def test_a_comparison_that_was_killed_generates_only_what_is_missing(tmp_path, m
     for name in ("curves.png", f"{MODEL}.webp"):
         with Image.open(tmp_path / "whole" / name) as opened:
             assert opened.size[0] > 200
-    run = tmp_path / "whole" / MODEL / "1-steps-by-16/1000/named/undistilled-first-1"
-    about = read_run(run).rows[0]
-    assert [about["method"], about["method_value"]] == ["undistilled-first", 1]
     text = (tmp_path / "whole" / "comparison.md").read_text()
     costs = [line.split(" | ")[6] for line in text.splitlines()[2:5]]
     assert costs == ["1.0", "3.0", "1.0"]  # rows of a step, and ours with its rounds

@@ -7,7 +7,6 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock
@@ -194,9 +193,9 @@ class Studio:
             window_out=folder / f"{arm}.safetensors",  # lets diversity 0 remember images, too
             diversity=self.options.diversity | dial,
         )
-        loaded = self._loaded._replace(pipe=copy(self._loaded.pipe))  # with its own guidance
         with self._lock:
-            return open_run(options, ProcessGroup(0, 1, options.device), Stop(), stack, loaded)
+            group = ProcessGroup(0, 1, options.device)
+            return open_run(options, group, Stop(), stack, self._loaded)
 
     def compare(self, generation: Generation) -> Comparison:
         """Compare the two arms; ValueError if there are too few images for any score."""

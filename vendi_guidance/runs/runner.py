@@ -39,17 +39,14 @@ from vendi_guidance.runs.signals import Stop
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Sampler:
-    """How the pipeline is called."""
-
-    # images of a batch; in the arguments of the call, each image has its own generator
-    generate: Callable[[DiversityGuided, dict[str, Any]], list[Image]]
-    about: dict[str, Any] = field(default_factory=dict)  # JSON values for `metadata.jsonl`
+Sampler = Callable[[DiversityGuided, dict[str, Any]], list[Image]]
+"""Generates a batch with a pipeline, given the arguments of its usual call, in which each image has
+its own generator."""
 
 
-PLAIN = Sampler(lambda pipe, arguments: pipe(**arguments).images)
-"""One ordinary call of the pipeline."""
+def stock_sampler(pipe: DiversityGuided, arguments: dict[str, Any]) -> list[Image]:
+    """The usual call."""
+    return pipe(**arguments).images
 
 
 class _Result(NamedTuple):
@@ -85,7 +82,7 @@ class Runner:
     stop: Stop
     progress: Progress  # after the last finished round
     is_new: bool  # whether the folder does not have this run yet
-    sampler: Sampler = PLAIN
+    sampler: Sampler = stock_sampler
     on_step: OnStep | None = field(default=None, init=False)  # called at each denoising step
     waits: bool = field(default=False, init=False)  # save a round before generating the next
     made: int = field(default=0, init=False)  # images since the run was started or resumed
@@ -197,7 +194,7 @@ class Runner:
         try:
             counting = rows_counted(self.pipe, guidance.undistilled)
             with guidance.memory.holding() as finished, counting as rows:
-                generated = self.sampler.generate(self.pipe, arguments)
+                generated = self.sampler(self.pipe, arguments)
             latents = _joined([latents for latents, _ in finished])
             prompts = _joined([prompts for _, prompts in finished if prompts is not None])
             images += generated

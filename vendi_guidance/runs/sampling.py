@@ -31,31 +31,18 @@ the model cards recommend. A number of steps in a name ("sdxl-lightning-8step") 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling parameters of a pipeline's calls; None is the pipeline's default."""
+    """How a run calls its pipeline."""
 
-    steps: int
-    guidance_scale: float | None
-    scale_name: str  # the pipeline's argument for `guidance_scale`
-    negative_prompt: str | None  # for every image
-    height: int | None
-    width: int | None
-    remarks: tuple[str, ...]  # for the user: defaults chosen, and options without effect
-    clean_caption: bool | None = None  # False avoids PixArt's warnings if libraries are missing
+    call: dict[str, Any]  # arguments of the pipeline besides the prompts
+    about: dict[str, Any]  # the parameters to record with the images, by the options' names
+    remarks: tuple[str, ...] = ()  # for the user: defaults chosen, and options without effect
 
     def arguments(self, prompts: list[str]) -> dict[str, Any]:
         """Keyword arguments of the call that generates one image for each prompt."""
-        negative = None if self.negative_prompt is None else [self.negative_prompt] * len(prompts)
-        named = {self.scale_name: self.guidance_scale, "height": self.height, "width": self.width}
-        always = {"prompt": prompts, "num_inference_steps": self.steps}
-        others = {"negative_prompt": negative, "clean_caption": self.clean_caption}
-        return always | _without_none(named | others)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """The parameters to record with the images, by the names of the options."""
-        always = {"steps": self.steps, "guidance_scale": self.guidance_scale}
-        rest = {"negative_prompt": self.negative_prompt, "height": self.height, "width": self.width}
-        return always | _without_none(rest)
+        given = {"prompt": prompts, **self.call}
+        if "negative_prompt" in given:
+            given["negative_prompt"] = [given["negative_prompt"]] * len(prompts)
+        return given
 
 
 def sampling_of(stock: type[DiffusionPipeline], folder: Path, options: RunOptions) -> Sampling:
@@ -100,10 +87,13 @@ def sampling_of(stock: type[DiffusionPipeline], folder: Path, options: RunOption
         remarks.append("--negative-prompt has no effect: images are generated without CFG")
     if options.guidance_scale and is_input and _has_no_guidance_embeddings(folder):
         remarks.append("--guidance-scale has no effect: this Flux has no guidance embeddings")
-    can_clean = "clean_caption" not in taken or (is_bs4_available() and is_ftfy_available())
-    clean = None if can_clean else False
-    rest = negative_prompt, options.height, options.width, tuple(remarks), clean
-    return Sampling(steps, guidance_scale, scale_name, *rest)
+    others = {"negative_prompt": negative_prompt, "height": options.height, "width": options.width}
+    given = _without_none(others)
+    call = {"num_inference_steps": steps, **_without_none({scale_name: guidance_scale}), **given}
+    if "clean_caption" in taken and not (is_bs4_available() and is_ftfy_available()):
+        call["clean_caption"] = False  # otherwise PixArt warns that libraries are missing
+    about = {"steps": steps, "guidance_scale": guidance_scale, **given}
+    return Sampling(call, about, tuple(remarks))
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Preparation of a run from the options of `vendi-guidance generate`.
+"""Preparation of a run from the options of `vendi-guidance generate`, or of several of one model.
 
 `find` locates the model and chooses defaults that suit it; `load` loads it; `open_run` does both,
 locks the output folder, and returns a `Runner`, which generates the images.
@@ -7,15 +7,16 @@ locks the output folder, and returns a `Runner`, which generates the images.
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from copy import copy
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
-from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.guidance.settings import Published, Rounds, with_prefix
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import ProcessGroup
@@ -31,7 +32,7 @@ from vendi_guidance.runs.models import (
 from vendi_guidance.runs.options import AUTO, DTYPES, RunOptions
 from vendi_guidance.runs.pipelines import guided_class, stock_class
 from vendi_guidance.runs.plan import MANIFEST, Manifest, Plan, read, versions
-from vendi_guidance.runs.runner import PLAIN, Runner, Sampler
+from vendi_guidance.runs.runner import Runner, Sampler, stock_sampler
 from vendi_guidance.runs.sampling import Sampling, sampling_of
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
@@ -67,24 +68,18 @@ def find(options: RunOptions) -> Model:
     if named == "none" or (named == RunOptions.undistilled and lora is None):
         named = None
     undistilled = find_undistilled(named, folder, options.variant)
-    steps, scale = sampling.steps, sampling.guidance_scale
-    options = replace(options, steps=steps, guidance_scale=scale, dtype=dtype, undistilled=named)
+    options = replace(options, dtype=dtype, undistilled=named)
     remarks = [*sampling.remarks, *filter(None, [remark])]
     return Model(options, folder, guided_class(stock), sampling, lora, undistilled, remarks)
 
 
-class Loaded(NamedTuple):
-    """A model's pipeline, and the network that predicts in its rounds if that is another one."""
-
-    pipe: Any
-    undistilled: Undistilled
-
-
-def load(model: Model, device: str, is_guided: bool = True) -> Loaded:
-    """Load a model onto the device; ValueError if it cannot be loaded."""
+def load(model: Model, device: str, is_guided: bool = True) -> Any:
+    """Load a model onto the device, and the network that predicts in its rounds into its
+    `guidance`; ValueError if one cannot be loaded."""
     pipe = load_model(model.pipeline, model.folder, model.options, device, model.lora)
     network = load_undistilled(model.undistilled, model.options, device) if is_guided else None
-    return Loaded(pipe, network)
+    pipe.guidance.undistilled = network
+    return pipe
 
 
 def open_run(
@@ -92,15 +87,15 @@ def open_run(
     group: ProcessGroup,
     stop: Stop,
     stack: ExitStack,
-    loaded: Loaded | None = None,
-    sampler: Sampler = PLAIN,
+    loaded: Any = None,
+    sampler: Sampler = stock_sampler,
     tell: Callable[[str], object] = lambda remark: None,
 ) -> Runner:
     """Begin or resume a run with these options; every process must call this.
 
-    `stack` keeps the folder locked until it is closed. `loaded` is the model, if it is loaded
-    already. `tell` is called with each message for the user, in the first process only. ValueError
-    or OSError if the run cannot begin or resume.
+    `stack` keeps the folder locked until it is closed. `loaded` is what `load` returned, if it has
+    been called; the run uses its weights. `tell` is called with each message for the user, in the
+    first process only. ValueError or OSError if the run cannot begin or resume.
     """
 
     def prepare() -> tuple[Plan, VendiGuidance, RunWindow, RunFolder, list[str]]:
@@ -113,7 +108,7 @@ def open_run(
             **options.diversity,
         )
         check_prompts_are_seen(model.pipeline, guidance.settings)
-        plan = _plan(model, guidance, sampler.about)
+        plan = _plan(model, guidance)
         changes = _claim(options, folder, plan.manifest, stack) if group.is_first else []
         return plan, guidance, window, folder, changes
 
@@ -127,7 +122,8 @@ def open_run(
 
     def begin() -> Runner:
         is_guided = not guidance.settings.is_off
-        pipe, guidance.undistilled = loaded or load(model, group.device, is_guided)
+        pipe = copy(loaded) if loaded else load(model, group.device, is_guided)
+        guidance.undistilled = pipe.guidance.undistilled
         pipe.guidance = guidance
         done = folder.checkpoints.last() if options.resume else None
         if done is not None:
@@ -168,33 +164,25 @@ def check_prompts_are_seen(pipeline: type[Any], settings: Rounds | Published) ->
         )
 
 
-def inputs_of(model: Model) -> dict[str, Any]:
-    """The model, LoRA and undistilled network of a run, as in `Manifest.settings`."""
+def _plan(model: Model, guidance: VendiGuidance) -> Plan:
+    """What the run generates, and what `run.json` and `metadata.jsonl` record about it."""
     options, variant = model.options, model.options.variant
-    found = {"model": read(options.model, fingerprint(model.folder, variant))}
+    prompts, window = open_prompts(options.prompts), options.window_in
+    weights = {"model": read(options.model, fingerprint(model.folder, variant))}
     if model.lora is not None:
-        found["lora"] = read(options.lora, sha256_of(model.lora))
+        weights["lora"] = read(options.lora, sha256_of(model.lora))
     if options.undistilled is not None:
         network = model.undistilled
         sha256 = "" if network is None else fingerprint(network, variant)
-        found["undistilled"] = read(options.undistilled, sha256)
-    return found
-
-
-def _plan(model: Model, guidance: VendiGuidance, about_sampler: dict[str, Any]) -> Plan:
-    """What the run generates, and what `run.json` and `metadata.jsonl` record about it."""
-    options = model.options
-    prompts = open_prompts(options.prompts)
-    weights = inputs_of(model)
+        weights["undistilled"] = read(options.undistilled, sha256)
     about: dict[str, Any] = {name: one["name"] for name, one in weights.items()}
-    about |= {"pipeline": model.pipeline.stock.__name__, **about_sampler, **model.sampling.about}
+    about |= {"pipeline": model.pipeline.stock.__name__, **model.sampling.about}
     about |= {"batch_size": options.batch_size, "dtype": options.dtype}
     if options.vae_tiling:
         about["vae_tiling"] = True
-    if options.variant is not None:
-        about["variant"] = options.variant
+    if variant is not None:
+        about["variant"] = variant
     about |= {with_prefix(name): value for name, value in _about_guidance(guidance).items()}
-    window = options.window_in
     settings = (
         about
         | weights
@@ -257,3 +245,50 @@ def _claim(
         )
     folder.recover()
     return manifest.version_changes(began)
+
+
+@dataclass(eq=False)
+class Sweep:
+    """Generates runs of one model with different settings one after the other, each in its own
+    folder, and loads the model once."""
+
+    options: RunOptions  # shared by all runs; `output` is the parent of their folders
+    stop: Stop
+    # called with the number of images that a run has just generated or already had
+    on_images: Callable[[int], object] = field(default=lambda count: None)
+    tell: Callable[[str], object] = field(default=lambda remark: None)  # see `open_run`
+
+    @cached_property
+    def model(self) -> Model:
+        """The model, not yet loaded; ValueError, OSError or ImportError if it cannot be used."""
+        return find(self.options)
+
+    @cached_property
+    def _loaded(self) -> Any:
+        return load(self.model, self.options.device)
+
+    def generate(
+        self,
+        name: str,
+        diversity: dict[str, Any],
+        *,
+        sampler: Sampler = stock_sampler,
+        **changes: Any,
+    ) -> Path:
+        """Generate the run with this name, guidance settings and other changes of the options, or
+        resume it if its folder, which is returned, exists. ValueError or OSError if it fails;
+        SystemExit if a signal asked to stop, after which the next call resumes it.
+        """
+        folder = self.options.output / name
+        changes = {"diversity": diversity, "output": folder, "resume": True, **changes}
+        options = replace(self.model.options, **changes)
+        with ExitStack() as stack:
+            group = ProcessGroup(0, 1, options.device)
+            run = open_run(options, group, self.stop, stack, self._loaded, sampler, self.tell)
+            self.on_images(run.progress.done)
+            for made in run.rounds():
+                self.on_images(made)
+            if run.stopped_by is not None:
+                raise SystemExit(128 + run.stopped_by)
+        self.stop.in_batch = False
+        return folder

@@ -11,7 +11,7 @@ from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES, between
 from vendi_guidance.evaluation.results import Report
-from vendi_guidance.runs.sweep import Sweep
+from vendi_guidance.runs.setup import Sweep
 from vendi_guidance.scores.subsampling import mean_over_prompts
 from vendi_guidance.storage.imagefolder import read_timings
 
