@@ -7,6 +7,7 @@ a model must be classes of diffusers or transformers.
 import hashlib
 import json
 import logging
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import diffusers
 from diffusers import DiffusionPipeline
 from huggingface_hub import hf_hub_download, model_info
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import HFValidationError
 
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO
@@ -26,6 +27,7 @@ from vendi_guidance.storage.messages import counted, optional_import
 
 INDEX = "model_index.json"
 CONFIG = "config.json"
+SCHEDULER = Path("scheduler", "scheduler_config.json")
 LORA_WEIGHTS = "pytorch_lora_weights.safetensors"
 """Name of the file that diffusers' `save_lora_weights` writes."""
 
@@ -47,16 +49,16 @@ def find_model(name: str, variant: str | None = None) -> Path:
     """A model's folder, or that of a repository such as "stabilityai/sdxl-turbo" in the cache of
     the Hugging Face hub, downloaded if necessary, with the weights of a variant such as "fp16".
 
-    FileNotFoundError if there is neither, or the hub cannot be reached; ValueError if the model
-    requires custom code.
+    FileNotFoundError if it cannot be downloaded; ValueError if the model requires custom code. A
+    name that is no repository's is returned as a path, which `check_model` reports to be missing.
     """
-    if _is_on_disk("model", name) or name.count("/") != 1:
+    if os.path.exists(name) or name.count("/") != 1:
         return Path(name)
     offline: Exception | None = None
     try:
         model_info(name, timeout=TIMEOUT)
     except HFValidationError:
-        raise FileNotFoundError(f"there is no folder {name}") from None
+        return Path(name)
     except Exception as error:  # the hub, proxies and sockets raise errors of every kind
         offline = error
     try:
@@ -70,14 +72,12 @@ def find_model(name: str, variant: str | None = None) -> Path:
                 trust_remote_code=False,
                 local_files_only=offline is not None,
             )
-    except LocalEntryNotFoundError as error:
-        raise FileNotFoundError(
-            f"{name} is neither a folder nor in the cache of the Hugging Face hub, and the hub "
-            f"cannot be reached or has no such model ({reason(offline or error)}): on a machine "
-            f"with a network, fetch it by `{shlex.join(['hf', 'download', name])}`"
-        ) from error
     except OSError as error:
-        raise FileNotFoundError(f"{name} cannot be downloaded: {reason(error)}") from error
+        raise FileNotFoundError(
+            f"{name} is neither a folder nor in the cache of the Hugging Face hub, and cannot be "
+            f"downloaded ({reason(offline or error)}): on a machine with a network, fetch it by "
+            f"`{shlex.join(['hf', 'download', name])}`"
+        ) from error
     return Path(folder)
 
 
@@ -89,8 +89,8 @@ def find_lora(name: str) -> Path:
     several, or the hub cannot be reached.
     """
     optional_import("peft", "peft", f"--lora {name}", extra="lora")
-    path, is_on_disk = Path(name), _is_on_disk("LoRA", name)
-    if is_on_disk and path.is_dir():
+    path, parts = Path(name), name.split("/", 2)
+    if os.path.isdir(name):
         usual = path / LORA_WEIGHTS
         found = [usual] if usual.is_file() else [*path.glob("*.safetensors")]
         if len(found) == 1:
@@ -99,15 +99,12 @@ def find_lora(name: str) -> Path:
             f"--lora {name} has {counted(len(found), 'safetensors file')} and no {LORA_WEIGHTS}: "
             "name the file; only safetensors are read"
         )
-    if not path.is_file() and (is_on_disk or "/" not in name):
-        raise FileNotFoundError(f"--lora {name} is neither a file nor a folder")
-    file = name if is_on_disk else (*name.split("/", 2), LORA_WEIGHTS)[2]
+    is_file = os.path.isfile(name)
+    file = name if is_file else "".join(parts[2:]) or LORA_WEIGHTS
     if not file.endswith(".safetensors"):
         raise FileNotFoundError(f"--lora {name} is not a safetensors file: only those are read")
-    if is_on_disk:
-        return path
     try:
-        return Path(hf_hub_download("/".join(name.split("/")[:2]), file))
+        return path if is_file else Path(hf_hub_download("/".join(parts[:2]), file))
     except Exception as error:  # the hub, proxies and sockets raise errors of every kind
         raise FileNotFoundError(
             f"--lora {name} is neither a file nor a folder, and cannot be loaded from the Hugging "
@@ -120,42 +117,25 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
     or of a model on the hub, downloaded if necessary; None for the model's own.
 
     FileNotFoundError if there is none; ValueError if its class or prediction type differs from that
-    of the model's network, or the model does not have exactly one.
+    of the model's network.
     """
     if name in (None, AUTO, ADAPTERS):
         return None
     parts = check_model(model).parts
-    networks = [(part, kind) for part, kind in parts.items() if part in NETWORKS]
-    if len(networks) != 1:
-        raise ValueError(
-            f"--undistilled {name} is one network, but the model has {len(networks)}: leave it out"
-        )
-    [(part, kind)] = networks
-    folder = Path(name)
-    folder = folder / part if (folder / part).is_dir() else folder
-    remedy = "give the model that this one was distilled from"
-    if folder.is_dir() and folder.name != part and not (folder / CONFIG).is_file():
-        raise FileNotFoundError(f"--undistilled {name} has no {part}: {remedy}")
-    if not (folder / CONFIG).is_file():
-        folder = model_folder(name, f"{part}/{weights_of(variant)}") / part
-    scheduler = Path("scheduler", "scheduler_config.json")
-    theirs, ours = (
-        read_config(it / scheduler).get("prediction_type") for it in (folder.parent, model)
-    )
-    found = read_config(folder / CONFIG).get("_class_name")
-    if found != kind:
-        raise ValueError(f"--undistilled {name} is a {found}, but the model has a {kind}: {remedy}")
-    if theirs and ours and theirs != ours:
-        raise ValueError(f"--undistilled {name} predicts {theirs}, but the model {ours}: {remedy}")
+    part = next((part for part in NETWORKS if part in parts), NETWORKS[0])
+    folders = [it for it in (Path(name, part), Path(name)) if os.path.isfile(it / CONFIG)]
+    folder = folders[0] if folders else model_folder(name, f"{part}/{weights_of(variant)}") / part
+    for theirs, ours, key, says in (
+        (folder / CONFIG, model / part / CONFIG, "_class_name", "is a"),
+        (folder.parent / SCHEDULER, model / SCHEDULER, "prediction_type", "predicts"),
+    ):
+        found, own = (read_config(file).get(key) for file in (theirs, ours))
+        if found and own and found != own:
+            raise ValueError(
+                f"--undistilled {name} {says} {found}, but the model {own}: give the model that "
+                "this one was distilled from"
+            )
     return folder
-
-
-def _is_on_disk(what: str, name: str) -> bool:
-    """Whether a name is that of a file or folder, not of a repository on the hub."""
-    try:
-        return Path(name).exists() or name.startswith(("/", ".", "~"))
-    except (OSError, ValueError) as error:  # too long, or with a null character
-        raise FileNotFoundError(f"there is no {what} {name!r}: {reason(error)}") from None
 
 
 class Index(NamedTuple):
@@ -169,7 +149,7 @@ def check_model(folder: Path) -> Index:
     """The index of a model. FileNotFoundError if there is none; ValueError if it is invalid, or a
     part is not a class of diffusers or transformers and so requires code of its own."""
     path = folder / INDEX
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise FileNotFoundError(
             f"there is no model in {folder}: it has no {INDEX}; give a folder that diffusers' "
             "save_pretrained wrote, or the name of a model on the hub"
