@@ -26,7 +26,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from scripts.benchmarks.measuring import machine, measure
 from vendi_guidance.runs.distributed import process_group
-from vendi_guidance.runs.folder import Checkpoint, Checkpoints, Progress, RunWindow
+from vendi_guidance.runs.folder import Checkpoints, Progress, RunWindow
 from vendi_guidance.storage.imagefolder import save_image
 from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.prompt_files import open_prompts
@@ -83,8 +83,7 @@ def time_checkpoints(folder: Path, samples: tuple[torch.Tensor, torch.Tensor]) -
 
     def write() -> None:
         entered = next(numbers) * BATCH
-        progress = Progress(entered, 0, BATCH, entered)
-        checkpoints.add(Checkpoint(progress, *samples))
+        checkpoints.add(Progress(entered, 0, BATCH, entered), samples)
 
     print_time("write its checkpoint", write, -(-WINDOW // BATCH))
     length = max(file.stat().st_size for file in checkpoints.folder.iterdir())

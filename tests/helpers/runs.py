@@ -15,7 +15,7 @@ from PIL import Image
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.runs import folder as run_folder
-from vendi_guidance.runs.folder import Checkpoint, Checkpoints
+from vendi_guidance.runs.folder import Checkpoints, Progress
 from vendi_guidance.storage.imagefolder import read_metadata
 
 
@@ -68,9 +68,9 @@ def hold_images(patch: pytest.MonkeyPatch) -> None:
         assert begun.wait(60), "the next batch waits for the images of this one"
         save(*given)
 
-    def add_checked(self: Checkpoints, checkpoint: Checkpoint) -> None:
-        assert len(list(self.folder.parent.glob("[0-9]*.png"))) >= checkpoint.progress.done
-        add(self, checkpoint)
+    def add_checked(self: Checkpoints, progress: Progress, *samples: Any) -> None:
+        assert len(list(self.folder.parent.glob("[0-9]*.png"))) >= progress.done
+        add(self, progress, *samples)
 
     patch.setattr(run_folder, "save_image", save_late)
     patch.setattr(Checkpoints, "add", add_checked)

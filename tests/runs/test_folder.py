@@ -21,7 +21,7 @@ from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.folder import (
     CHECKPOINTS,
     LOCK,
-    Checkpoint,
+    NO_SAMPLES,
     Checkpoints,
     Progress,
     RunFolder,
@@ -41,7 +41,7 @@ def add_batch(folder: RunFolder, first: int, count: int = 2) -> None:
         folder.save_image(number, Image.new("RGB", (2, 2)), {"prompt": "cat"})
     rows = [{"file_name": name, "prompt": "cat"} for name in names]
     timings = [{"file_name": name, "seconds": 1.0} for name in names]
-    folder.finish_batch(rows, timings, Checkpoint(Progress(first + count, 0, 2)))
+    folder.finish_batch(rows, timings, Progress(first + count, 0, 2))
     length = (folder.path / METADATA).stat().st_size
     assert folder.checkpoints.last() == Progress(first + count, length, 2)
 
@@ -178,7 +178,7 @@ def grow(folder: Path, sizes: list[int], window: RunWindow, with_prompts: bool =
     """Add batches of these sizes to a window, and write a checkpoint for each."""
     generator = torch.Generator().manual_seed(len(sizes))
     checkpoints, progress = Checkpoints(folder, window.size), Progress(0, 0, 4)
-    checkpoints.add(Checkpoint(progress))
+    checkpoints.add(progress)
     for size in sizes:
         latents = torch.randn(size, 4, 3, 3, generator=generator)
         prompts = torch.randn(size, 5, generator=generator) if with_prompts else None
@@ -187,7 +187,7 @@ def grow(folder: Path, sizes: list[int], window: RunWindow, with_prompts: bool =
         done, length = progress.done + 4, progress.metadata_bytes + 100
         progress = replace(progress, done=done, metadata_bytes=length, entered=window.entered)
         stays = latents[-window.size :], None if prompts is None else prompts[-window.size :]
-        checkpoints.add(Checkpoint(progress, *stays) if size else Checkpoint(progress))
+        checkpoints.add(progress, stays if size else NO_SAMPLES)
     return progress
 
 
@@ -299,7 +299,7 @@ def test_missing_checkpoints_are_noticed(tmp_path, missing, words):
 )
 def test_tensors_that_are_no_latents_are_refused(tmp_path, latents):
     path = tmp_path / "000000000004-000000000002.safetensors"
-    Checkpoints(tmp_path, SIZE).add(Checkpoint(Progress(4, 10, 4, 2), torch.ones(2, 3)))
+    Checkpoints(tmp_path, SIZE).add(Progress(4, 10, 4, 2), (torch.ones(2, 3), None))
     with safe_open(path, "pt") as stored:
         metadata = stored.metadata()
     save_file({"latents": latents}, path, metadata)

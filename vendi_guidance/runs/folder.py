@@ -61,13 +61,10 @@ class Progress:
     sigma_prompt: float | None = None  # the prompt bandwidth that guidance has chosen
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A finished batch: the progress after it, and the samples that entered the window with it."""
+Samples = tuple[Tensor | None, Tensor | None]
+"""The samples that entered the window with a batch, if any: latents (b, ...), prompts (b, m)."""
 
-    progress: Progress
-    latents: Tensor | None = None  # (b, ...)
-    prompts: Tensor | None = None  # (b, m) prompt embeddings
+NO_SAMPLES: Samples = (None, None)
 
 
 class RunWindow(SlidingWindow):
@@ -98,15 +95,12 @@ class Checkpoints:
     folder: Path  # has only checkpoints; need not exist yet
     window: int  # size of the run's window
 
-    def add(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete those that are no longer needed."""
-        progress = checkpoint.progress
+    def add(self, progress: Progress, samples: Samples = NO_SAMPLES) -> None:
+        """Write the checkpoint of a batch, then delete those that are no longer needed."""
         self.folder.mkdir(exist_ok=True)
-        save_tensors(
-            self.folder / f"{progress.done:012d}-{progress.entered:012d}.safetensors",
-            {"latents": checkpoint.latents, "prompts": checkpoint.prompts},
-            headed(FORMAT, asdict(progress)),
-        )
+        path = self.folder / f"{progress.done:012d}-{progress.entered:012d}.safetensors"
+        tensors = dict(zip(("latents", "prompts"), samples, strict=True))
+        save_tensors(path, tensors, headed(FORMAT, asdict(progress)))
         sync_folder(self.folder)
         self._remove_unneeded()
 
@@ -114,24 +108,24 @@ class Checkpoints:
         """The progress of the run; None if it has not begun. ValueError that names the file if one
         is damaged or of another version."""
         paths = self._paths()
-        return _read(paths[-1]).progress if paths else None
+        return _read(paths[-1])[0] if paths else None
 
     def restore(self, window: RunWindow, device: str) -> None:
         """Bring a window from before the run to its state after the last batch, adding samples from
         a device. ValueError if a file is damaged or missing."""
         left = 0  # samples whose checkpoints have been deleted
         for path in self._paths():
-            if (batch := _read(path)).latents is None:
+            progress, (latents, prompts) = _read(path, device)
+            if latents is None:
                 continue
-            before = batch.progress.entered - len(batch.latents)
+            before = progress.entered - len(latents)
             try:
                 if window.entered == 0 < before:
                     left = before
-                    window.skip_to(before, tuple(batch.latents.shape[1:]))
+                    window.skip_to(before, tuple(latents.shape[1:]))
                 if window.entered != before:
                     raise ValueError(f"{window.entered} samples have entered, not {before}")
-                prompts = None if batch.prompts is None else batch.prompts.to(device)
-                window.append(batch.latents.to(device), prompts)
+                window.append(latents, prompts)
             except ValueError as error:
                 raise ValueError(f"{path} does not fit those before it: {error}") from None
         last = self.last()
@@ -168,7 +162,7 @@ class Checkpoints:
                 path.unlink()
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path, device: str = "cpu") -> tuple[Progress, Samples]:
     header, tensors = load_tensors(path)
     try:
         content = check_format(header, FORMAT)
@@ -178,10 +172,11 @@ def _read(path: Path) -> Checkpoint:
             raise ValueError(f"it counts {counts}")
     except (ValueError, KeyError) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from None
-    for tensor in tensors.values():
+    for name, tensor in tensors.items():
         if not (tensor.is_floating_point() and tensor.ndim > 1):
             raise ValueError(f"{path} has a {tensor.dtype} tensor of shape {tuple(tensor.shape)}")
-    return Checkpoint(progress, tensors.get("latents"), tensors.get("prompts"))
+        tensors[name] = tensor.to(device)
+    return progress, (tensors.get("latents"), tensors.get("prompts"))
 
 
 class RunFolder:
@@ -270,21 +265,22 @@ class RunFolder:
             remove_images(self.path)
             self._clean()
             sync_folder(self.path)
-            self.checkpoints.add(Checkpoint(opening))
+            self.checkpoints.add(opening)
 
     def save_image(self, number: int, image: Image, about: Row | None) -> None:
         """Write an image, with these values in its text chunks."""
         with self._writing():
             save_image(self.path / image_name(number), image, about)
 
-    def finish_batch(self, rows: list[Row], timings: list[Row], batch: Checkpoint) -> None:
+    def finish_batch(
+        self, rows: list[Row], timings: list[Row], progress: Progress, samples: Samples = NO_SAMPLES
+    ) -> None:
         """Write the metadata and the checkpoint of a batch whose images are saved."""
         with self._writing():
             append_rows(self.path / TIMINGS, timings)
             length = append_rows(self.path / METADATA, rows)
             sync_folder(self.path)
-            progress = replace(batch.progress, metadata_bytes=length)
-            self.checkpoints.add(replace(batch, progress=progress))
+            self.checkpoints.add(replace(progress, metadata_bytes=length), samples)
         self._safe = progress.done
 
     def _clean(self) -> None:
