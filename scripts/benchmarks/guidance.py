@@ -32,7 +32,7 @@ from vendi_guidance.guidance.step import Prediction
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.loading import choose
-from vendi_guidance.runs.options import AUTO
+from vendi_guidance.runs.plan import AUTO
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 from vendi_guidance.storage.assets import asset
 

@@ -30,7 +30,7 @@ from scripts.comparison.scores import scores
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.evaluation.report.spacing import evenly_spaced
 from vendi_guidance.features.probe import ProbeLabeler, load_probe
-from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.runs.setup import Sweep
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.assets import asset

@@ -28,7 +28,7 @@ from vendi_guidance.commands.cli import Command
 from vendi_guidance.features.probe import Look, Probe, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.runs.loading import load_model
-from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 

@@ -14,7 +14,7 @@ import httpx
 
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Request, Studio
-from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.plan import RunOptions
 
 ENDS = ("process_completed", "unexpected_error", "refused")
 """Types of the last message of a server about an action."""

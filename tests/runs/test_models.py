@@ -28,7 +28,7 @@ from vendi_guidance.runs.models import (
     find_model,
     fingerprint,
 )
-from vendi_guidance.runs.options import OFFLOADS, RunOptions
+from vendi_guidance.runs.plan import OFFLOADS, RunOptions
 
 
 @pytest.fixture

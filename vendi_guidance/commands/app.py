@@ -28,7 +28,7 @@ from vendi_guidance.commands.run_options import (
     run_options,
     sampling_option,
 )
-from vendi_guidance.runs.options import RunOptions
+from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.storage.messages import optional_import
 
 EXAMPLES = {

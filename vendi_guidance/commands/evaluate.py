@@ -46,7 +46,7 @@ from vendi_guidance.evaluation.report.writer import read_report, relative, save_
 from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import load_features
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.runs.options import check_device
+from vendi_guidance.runs.plan import check_device
 from vendi_guidance.storage.files import UNFINISHED
 from vendi_guidance.storage.messages import counted
 

@@ -64,7 +64,7 @@ from vendi_guidance.guidance.setting import Setting
 from vendi_guidance.guidance.settings import PRESETS, SETTINGS, Rounds, adjusted, with_prefix
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
-from vendi_guidance.runs.options import RunOptions, check_device, load_settings
+from vendi_guidance.runs.plan import RunOptions, check_device, load_settings
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import open_run
 from vendi_guidance.runs.signals import Stop

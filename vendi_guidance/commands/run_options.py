@@ -9,7 +9,7 @@ import click
 import torch
 
 from vendi_guidance.commands.cli import Option
-from vendi_guidance.runs.options import AUTO, DTYPES, OFFLOADS, RunOptions
+from vendi_guidance.runs.plan import AUTO, DTYPES, OFFLOADS, RunOptions
 from vendi_guidance.storage.assets import asset
 
 COUNT = click.IntRange(1)

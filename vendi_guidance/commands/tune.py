@@ -33,7 +33,7 @@ from vendi_guidance.commands.run_options import (
 )
 from vendi_guidance.commands.scoring_options import judge_option, open_scoring, scoring_options
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs.options import RunOptions, check_device, save_settings
+from vendi_guidance.runs.plan import RunOptions, check_device, save_settings
 from vendi_guidance.runs.setup import Sweep, check_prompts_are_seen
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.messages import counted

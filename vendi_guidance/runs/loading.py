@@ -25,7 +25,7 @@ from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import all_weights, reason
 from vendi_guidance.runs.models import CONFIG, check_model, quiet, read_config, weights_of
-from vendi_guidance.runs.options import AUTO, RunOptions
+from vendi_guidance.runs.plan import AUTO, RunOptions
 
 HALVES = {"F16": "float16", "BF16": "bfloat16"}
 """The half precisions by their names in safetensors files."""

@@ -1,22 +1,156 @@
-"""The plan of a run: what it is made with, and its images in the order of their generation."""
+"""The plan of a run: what the user asks, what it is made with, and its images in the order of their
+generation; files of guidance settings."""
 
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vendi_guidance.runs.options import RunOptions
-from vendi_guidance.runs.sampling import Sampling
+import torch
+
+from vendi_guidance.guidance.settings import SETTINGS, Rounds, adjusted, with_prefix
 from vendi_guidance.storage.files import DAMAGED, read_json, write_json
 from vendi_guidance.storage.imagefolder import image_name
 from vendi_guidance.storage.prompt_files import Prompts
 
+AUTO = "auto"
+DTYPES = (AUTO, "float32", "float16", "bfloat16")
+
+OFFLOADS = ("model", "sequential")
+"""What can be offloaded to the CPU: whole parts of a model, or layers (slower, least memory)."""
+
+SETTINGS_FORMAT = "vendi-guidance settings"
+
 MANIFEST = "run.json"
 FORMAT = "vendi-guidance run"
 PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of the command line, by their names, which `--help` explains. None is a default
+    that suits the model."""
+
+    prompts: str = ""
+    model: str = ""
+    lora: str | None = None  # its name is the first to decide the default steps and scale
+    variant: str | None = None  # of the model's files, such as "fp16"
+    steps: int | None = None
+    guidance_scale: float | None = None
+    negative_prompt: str | None = None
+    height: int | None = None
+    width: int | None = None
+    images_per_prompt: int = 1
+    batch_size: int = 1
+    seed: int = 0
+    diversity_window: int | None = None
+    window_in: Path | None = None
+    window_out: Path | None = None
+    output: Path = Path()
+    overwrite: bool = False
+    resume: bool = False
+    no_metadata: bool = False
+    device: str = "cpu"
+    dtype: str = AUTO  # or another of `DTYPES`
+    offload: str | None = None  # or one of `OFFLOADS`
+    vae_tiling: bool = False
+    vae_slicing: bool = False
+    undistilled: str | None = "auto"  # "adapters", a folder or a name on the hub; "none" or None
+    diversity: dict[str, Any] = field(default_factory=dict)  # arguments of `VendiGuidance`
+
+    def check(self) -> None:
+        """Raise ValueError or OSError for mistakes that can be found before any file is read."""
+        if self.guidance_scale is not None and not isfinite(self.guidance_scale):
+            raise ValueError(f"guidance-scale must be a finite number, got {self.guidance_scale}")
+        if self.overwrite and self.resume:
+            raise ValueError("--overwrite starts over and --resume continues: give only one")
+        if self.offload is not None and torch.device(self.device).type == "cpu":
+            raise ValueError(
+                f"--offload {self.offload} moves parts of the model from the CPU to a GPU when "
+                f"needed, but --device is {self.device}: leave --offload out, or name a GPU"
+            )
+        if self.window_out is not None and self.diversity.get("memory") == "call":
+            raise ValueError(
+                "--diversity-memory call keeps no images that --window-out could save: leave one "
+                "of them out"
+            )
+        if self.window_out is not None and not self.window_out.absolute().parent.is_dir():
+            raise FileNotFoundError(f"there is no folder for --window-out {self.window_out}")
+        if self.window_out is not None and self.window_out.is_dir():
+            raise IsADirectoryError(f"--window-out {self.window_out} is a folder: name a file")
+        if self.output.exists() and not self.output.is_dir():
+            raise FileExistsError(f"--output {self.output} is a file: name a folder")
+
+
+def check_device(device: str) -> None:
+    """Raise ValueError unless tensors can be stored and computed on a device."""
+    try:
+        kind = torch.empty(0, device=device).device.type
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
+    if kind == "meta":
+        raise ValueError(f"device {device!r} stores no data: use cpu or cuda")
+
+
+def save_settings(path: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
+    """Write settings and information about them, as JSON values."""
+    write_json(path, SETTINGS_FORMAT, {"settings": settings, "about": about})
+
+
+def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, Any]:
+    """Read saved guidance settings as keyword arguments.
+
+    Args:
+        path: a file that `vendi-guidance tune` wrote.
+        prefix: "diversity_" for the call of a guided pipeline, "" for `VendiGuidance`.
+
+    Raises:
+        ValueError: the file is not a settings file, or has an unknown setting or invalid value.
+        FileNotFoundError: there is no such file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_settings(Path(folder, "settings.json"), {"diversity": 0.7}, {})
+        ...     load_settings(Path(folder, "settings.json"))
+        {'diversity': 0.7}
+        >>> images = pipe(prompts, **load_settings("settings.json")).images  # doctest: +SKIP
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        settings = dict(read_json(path, SETTINGS_FORMAT)["settings"])
+    except DAMAGED as error:
+        raise ValueError(f"{path} is not a file of guidance settings: {error}") from None
+    if unknown := settings.keys() - SETTINGS.keys():
+        raise ValueError(f"{path} has {min(unknown)!r}, which is not a guidance setting")
+    try:
+        adjusted(Rounds(), settings)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return {with_prefix(name) if prefix else name: value for name, value in settings.items()}
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a run calls its pipeline."""
+
+    call: dict[str, Any]  # arguments of the pipeline besides the prompts
+    about: dict[str, Any]  # the parameters to record with the images, by the options' names
+    remarks: tuple[str, ...] = ()  # for the user: defaults chosen, and options without effect
+
+    def arguments(self, prompts: list[str]) -> dict[str, Any]:
+        """Keyword arguments of the call that generates one image for each prompt."""
+        given = {"prompt": prompts, **self.call}
+        if "negative_prompt" in given:
+            given["negative_prompt"] = [given["negative_prompt"]] * len(prompts)
+        return given
 
 
 @dataclass(frozen=True)
@@ -42,22 +176,14 @@ class Manifest:
 
     def differences(self, began: "Manifest") -> list[str]:
         """A clause for each setting that has changed since the run began."""
-        clauses = []
-        for option in began.settings | self.settings:
-            now, was = self.settings.get(option), began.settings.get(option)
-            if _identity(now) != _identity(was):
-                same = " with other content" if _as_text(now) == _as_text(was) else ""
-                name = "PROMPTS" if option == "prompts" else "--" + option.replace("_", "-")
-                clauses.append(f"{name} is {_as_text(now)}{same}, was {_as_text(was)}")
-        return clauses
+        return [
+            ("PROMPTS" if option == "prompts" else "--" + option.replace("_", "-")) + change
+            for option, change in _changes(self.settings, began.settings)
+        ]
 
     def version_changes(self, began: "Manifest") -> list[str]:
         """A clause for each version that has changed since the run began."""
-        return [
-            f"{name} is {self.versions[name]}, was {began.versions.get(name, 'unknown')}"
-            for name in self.versions
-            if self.versions[name] != began.versions.get(name)
-        ]
+        return [f"{name}{change}" for name, change in _changes(self.versions, began.versions)]
 
 
 def read(name: object, sha256: str) -> dict[str, str]:
@@ -66,17 +192,22 @@ def read(name: object, sha256: str) -> dict[str, str]:
     return {"name": str(name), "sha256": sha256}
 
 
-def _identity(value: Any) -> Any:
-    return value.get("sha256") if isinstance(value, dict) else value
+def _changes(now: dict[str, Any], was: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The names of values that differ, each with the end of a sentence."""
+    for name in was | now:
+        values = now.get(name), was.get(name)
+        new, old = (it.get("sha256") if isinstance(it, dict) else it for it in values)
+        if new != old:
+            text, before = map(_as_text, values)
+            same = " with other content" if text == before else ""
+            yield name, f" is {text}{same}, was {before}"
 
 
 def _as_text(value: Any) -> str:
     if isinstance(value, dict):
         value = value.get("name")
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "given" if value else "not given"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "given", False: "not given"}[value]
     text = str(value)
     return text if len(text) <= 60 else f"{text[:20]}...{text[-37:]}"
 

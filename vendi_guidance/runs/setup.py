@@ -29,11 +29,19 @@ from vendi_guidance.runs.models import (
     find_undistilled,
     fingerprint,
 )
-from vendi_guidance.runs.options import AUTO, DTYPES, RunOptions
-from vendi_guidance.runs.pipelines import guided_class, stock_class
-from vendi_guidance.runs.plan import MANIFEST, Manifest, Plan, read, versions
+from vendi_guidance.runs.pipelines import guided_class, sampling_of, stock_class
+from vendi_guidance.runs.plan import (
+    AUTO,
+    DTYPES,
+    MANIFEST,
+    Manifest,
+    Plan,
+    RunOptions,
+    Sampling,
+    read,
+    versions,
+)
 from vendi_guidance.runs.runner import Runner, Sampler, stock_sampler
-from vendi_guidance.runs.sampling import Sampling, sampling_of
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts

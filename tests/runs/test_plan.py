@@ -8,10 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from vendi_guidance import VendiGuidance, load_settings
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs.options import RunOptions, save_settings
 from vendi_guidance.runs.pipelines import guided_class
-from vendi_guidance.runs.plan import Manifest, Plan
-from vendi_guidance.runs.sampling import Sampling
+from vendi_guidance.runs.plan import Manifest, Plan, RunOptions, Sampling, save_settings
 from vendi_guidance.runs.setup import check_prompts_are_seen
 from vendi_guidance.storage.prompt_files import open_prompts
 
