@@ -21,8 +21,8 @@ def test_a_column_of_the_metadata_is_a_score_with_an_interval(tmp_path):
     assert score.low < score.value < score.high
     assert score.basis == "column vqa; n = 32"
     for name, words in (
-        ("hps", "no column 'hps' .* are vqa"),
-        ("by", "column 'by' .* 'me', not a"),
+        ("hps", "column 'hps' of 0.png is None, .* numeric columns are vqa"),
+        ("by", "column 'by' of 0.png is 'me', not a finite number"),
     ):
         with pytest.raises(ValueError, match=words):
             judged_by(name)

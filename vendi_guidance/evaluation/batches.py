@@ -85,15 +85,12 @@ class Batch:
         if self.rows is None:
             raise ValueError(f"column {name!r} is needed, but there is no metadata.jsonl")
         for row in self.rows:
-            if name not in row:
-                numeric = [key for key, value in row.items() if _is_number(value)]
+            if not _is_number(row.get(name)):
+                numeric = ", ".join(key for key, value in row.items() if _is_number(value))
                 raise ValueError(
-                    f"{row['file_name']} has no column {name!r} in metadata.jsonl; its numeric "
-                    f"columns are {', '.join(numeric) or 'none'}"
+                    f"column {name!r} of {row['file_name']} is {row.get(name)!r}, not a finite "
+                    f"number; its numeric columns are {numeric or 'none'}"
                 )
-            if not _is_number(row[name]):
-                where = f"column {name!r} of {row['file_name']}"
-                raise ValueError(f"{where} is {row[name]!r}, not a finite number")
         return [float(row[name]) for row in self.rows]
 
 

@@ -85,10 +85,8 @@ def evaluate(
         [4.0, 2.0]
     """
     batch = as_batch(images, prompts)
-    if batch.prompts is None and judges.clip is not None:
-        raise ValueError("a CLIPScore compares images with prompts: give the prompts too")
-    if batch.prompts is None and judges.attributes:
-        raise ValueError("attributes are counted for each prompt: give the prompts too")
+    if batch.prompts is None and (judges.clip is not None or judges.attributes):
+        raise ValueError("CLIPScores and attributes need prompts: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
     real, unread = _embed_references(references, embedding.image, reader)

@@ -19,7 +19,6 @@ from PIL import Image
 from vendi_guidance.evaluation.analysis import Group, groups_by_label
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.report.spacing import evenly_spaced
-from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.images import fitted
 
 if TYPE_CHECKING:
@@ -54,9 +53,9 @@ def draw_figures(reports: Sequence["Report"]) -> dict[str, Figure]:
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure atomically."""
-    with style(), whole_file(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=160, facecolor="white", bbox_inches="tight")
+    """Write a figure to a file."""
+    with style():
+        figure.savefig(path, dpi=160, facecolor="white", bbox_inches="tight")
 
 
 def as_svg(figure: Figure, name: str) -> str:
