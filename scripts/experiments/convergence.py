@@ -76,8 +76,8 @@ def main(output: Path, items: int) -> None:
     panels[0].plot([0, items], dotted, ":", color=BLACK, linewidth=1.2)
     panels[0].set_ylabel("score")
     figure.supxlabel(
-        f"{MODES} modes in {DIMENSION} dimensions. Lines: mean over {REPEATS} random orders of the "
-        "items; bands: 95% of fresh samples; dotted: RKE of the population.",
+        f"{MODES} modes in {DIMENSION} dimensions. Lines: {REPEATS} random orders of the items "
+        "(thin) and their mean; dotted: RKE of the population.",
         fontsize=9,
         color="0.35",
     )

@@ -32,11 +32,6 @@ class Measure:
         return "" if low is None or high is None else f"{self.format(low)} to {self.format(high)}"
 
 
-def between(interval: tuple[float, float] | None, form: str) -> str:
-    """A confidence interval as text, "" without one."""
-    return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
-
-
 def _count(title: str, meaning: str, better: int = 1) -> Measure:
     return Measure(title, meaning, "#.4g", True, better, low=1)
 

@@ -107,29 +107,23 @@ class Convergence:
 
     Attributes:
         sizes: (s,) numbers of items, increasing.
-        scores, mean: (s, repeats) and their (s,) means, float64; subsets of a repeat are nested.
-        low, high: (s,) band that contains a share `level` of the scores of as many new items. It is
-            corrected for subsets varying less than new items, at n from the largest size below n.
-        level: of the band.
+        scores, mean: (s, repeats) and their (s,) means, float64; subsets of a repeat are nested, so
+            that repeats agree at n items and vary less than new items would.
     """
 
     sizes: Tensor
     scores: Tensor
     mean: Tensor
-    low: Tensor
-    high: Tensor
-    level: float
 
     def plot(self, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
-        """Plots the mean, with this label, and the band on ax or new axes; needs matplotlib."""
+        """Plots the mean, with this label, and each repeat on ax or new axes; needs matplotlib."""
         if ax is None:
             import matplotlib.pyplot as plt
 
             ax = plt.subplots()[1]
             ax.set(xlabel="items", ylabel="score")
         (line,) = ax.plot(self.sizes, self.mean, label=label)
-        color = line.get_color()
-        ax.fill_between(self.sizes, self.low, self.high, color=color, alpha=0.2, linewidth=0)
+        ax.plot(self.sizes, self.scores, color=line.get_color(), alpha=0.4, linewidth=0.6)
         return ax
 
 
@@ -138,7 +132,6 @@ def convergence(
     *arguments: Any,
     sizes: Sequence[int] | None = None,
     repeats: int = 5,
-    level: float = 0.95,
     seed: int = 0,
     **options: Any,
 ) -> Convergence:
@@ -148,11 +141,10 @@ def convergence(
         score, arguments, options: as in `score_interval`.
         sizes: subset sizes from 1 to n, at least one of them below n; None is eight sizes from
             max(20, n/64) to n, spaced geometrically.
-        repeats, seed: number of random orders in which items are added, >= 3, and their seed.
-        level: of the band, 0 < level < 1.
+        repeats, seed: number of random orders in which items are added, >= 1, and their seed.
 
     Raises:
-        ValueError: sizes, repeats or level is out of range; there are fewer than 40 items and no
+        ValueError: sizes or repeats are out of range; there are fewer than 40 items and no
             sizes; items are streams, have weights or differ in n; or the score rejects them.
 
     Example:
@@ -162,8 +154,7 @@ def convergence(
         >>> [round(mean, 3) for mean in result.mean.tolist()]
         [2.0, 4.0, 8.0]
     """
-    check_count("repeats", repeats, 3)
-    t = quantile(level, repeats - 1)
+    check_count("repeats", repeats)
     items, of_rows = _by_rows(score, arguments, options)
     n = len(items[0])
     given = eight_sizes(n) if sizes is None else sorted(set(sizes))
@@ -179,16 +170,7 @@ def convergence(
     below = [size for size in sizes if size < n]
     repeated = [[of_rows(order[:size]) for size in below] + of_all for order in orders]
     scores = torch.tensor(repeated, dtype=torch.float64, device="cpu").T
-    mean, deviation = scores.mean(dim=1), scores.std(dim=1)
-    shares = torch.tensor(sizes, dtype=torch.float64, device="cpu") / n
-    if sizes[-1] == n:
-        # as for a mean, whose deviation is proportional to 1 / sqrt(number of items)
-        deviation[-1] = deviation[-2] * shares[-2].sqrt()
-        shares[-1] = shares[-2]
-    half = t * deviation / (1 - shares).sqrt()
-    return Convergence(
-        torch.tensor(sizes, device="cpu"), scores, mean, mean - half, mean + half, level
-    )
+    return Convergence(torch.tensor(sizes, device="cpu"), scores, scores.mean(dim=1))
 
 
 def eight_sizes(n: int) -> list[int]:

@@ -9,7 +9,7 @@ from statistics import fmean
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.judges import Judges
-from vendi_guidance.evaluation.measures import MEASURES, between
+from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.results import Report
 from vendi_guidance.runs.setup import Sweep
 from vendi_guidance.scores.subsampling import mean_over_prompts
@@ -85,9 +85,11 @@ def verdict(points: Sequence[Point], keep: float) -> str:
 
 def in_words(score: Score) -> str:
     """A score as a multiple of the one at 0, as text."""
-    ends = between(score.share_interval, ".3f")
     text = f"{score.title} ×{score.share:.3f}"
-    return f"{text} (95% confidence interval {ends})" if ends else text
+    if score.share_interval is None:
+        return text
+    low, high = score.share_interval
+    return f"{text} (95% confidence interval {low:.3f} to {high:.3f})"
 
 
 def scored(value: float, first: Report, report: Report, evaluations: float) -> Point:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.evaluation.measures import between
 from vendi_guidance.evaluation.report.html import Run, render
 from vendi_guidance.evaluation.report.spacing import evenly_spaced
 from vendi_guidance.storage.files import whole_file
@@ -26,7 +25,7 @@ def save_page(folder: Path, points: Sequence[Point], keep: float, settings: dict
     }
     given: dict[str, Any] = {"points": points, "prompts": prompts, "settings": settings}
     given |= {"chosen": choose(points, keep), "verdict": verdict(points, keep)}
-    text = render(PAGE, "vendi_guidance.tuning", between=between, **given)
+    text = render(PAGE, "vendi_guidance.tuning", **given)
     with whole_file(folder / PAGE) as temporary:
         # prompts may contain unpaired surrogates, which UTF-8 cannot encode
         temporary.write_bytes(text.encode("utf-8", "replace"))

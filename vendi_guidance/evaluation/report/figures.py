@@ -124,7 +124,9 @@ def _decomposition(reports: Sequence["Report"]) -> Figure | None:
             side, x = ("right", start + length) if start else ("left", 0)
             axes.text(x, place - 0.42, f"{word} {length:.2f}", ha=side, va="center", fontsize=9)
             start += length
-    _name_rows(axes, [one_line(report.name, 16) for report in reports])
+    axes.set_yticks(range(len(reports)), [one_line(report.name, 16) for report in reports])
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
     axes.invert_yaxis()
     axes.set_ylim(len(reports) - 0.6, -0.65)
     axes.set_xlabel("entropy of the images, nats")
@@ -164,12 +166,6 @@ def _spectrum(reports: Sequence["Report"]) -> Figure:
         axes.legend(loc="lower left", labelcolor=INK, fontsize=9)
     _name_runs(axes, reports)
     return figure
-
-
-def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), names)
-    for label in axes.get_yticklabels():
-        label.set_parse_math(False)
 
 
 def _grid(report: "Report", group: Group | None) -> Image.Image:

@@ -85,7 +85,7 @@ def _run(report: "Report") -> dict[str, Any]:
         "notes": report.notes,
         "eigenvalues": analysis.spectra,
         "convergence": {
-            name: {key: getattr(curve, key).tolist() for key in ("sizes", "mean", "low", "high")}
+            name: {key: getattr(curve, key).tolist() for key in ("sizes", "scores", "mean")}
             for name, curve in analysis.convergence.items()
         },
     }
