@@ -27,8 +27,6 @@ from vendi_guidance import Exact, Gaussian, RandomFourier, find_modes
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.features.probe import Look, Probe, load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.runs.loading import load_model
-from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 
@@ -192,7 +190,8 @@ def generate(prompts: Sequence[str], steps: int, seed: int) -> list[Image.Image]
     """One image per prompt by the demo model, without CFG, which would change the share of each
     look. Image i has seed + i."""
     model = asset("demo-sdxl")
-    pipe = load_model(StableDiffusionXLPipeline, model, RunOptions(dtype="float32"), "cpu")
+    pipe = StableDiffusionXLPipeline.from_pretrained(model, dtype=torch.float32)
+    pipe.set_progress_bar_config(disable=True)
     images: list[Image.Image] = []
     for start in tqdm(range(0, len(prompts), BATCH), "images", disable=None):
         batch = list(prompts[start : start + BATCH])

@@ -20,7 +20,7 @@ from tests.helpers.damage import drop_weight, write_bomb
 from tests.helpers.runs import put_in_cache
 from vendi_guidance import VendiGuidedPixArtSigmaPipeline, VendiGuidedSDXLPipeline
 from vendi_guidance.runs import loading
-from vendi_guidance.runs.loading import load_model
+from vendi_guidance.runs.loading import Model
 from vendi_guidance.runs.models import (
     LORA_WEIGHTS,
     check_model,
@@ -28,7 +28,7 @@ from vendi_guidance.runs.models import (
     find_model,
     fingerprint,
 )
-from vendi_guidance.runs.plan import OFFLOADS, RunOptions
+from vendi_guidance.runs.plan import OFFLOADS, RunOptions, Sampling
 
 
 @pytest.fixture
@@ -48,9 +48,16 @@ def trace(tmp_path) -> Iterator[Path]:
     assert not (tmp_path / "trace").exists()
 
 
-def load(model: Path, dtype="float32", device="cpu", lora=None, **options):
+def load(
+    folder: Path,
+    dtype="float32",
+    device="cpu",
+    lora=None,
+    kind=VendiGuidedSDXLPipeline,
+    **options,
+):
     options = RunOptions(dtype=dtype, **options)
-    return load_model(VendiGuidedSDXLPipeline, model, options, device, lora)
+    return loading.load(Model(options, folder, kind, Sampling({}, {}), lora, None, []), device)
 
 
 def change(path: Path, **content: object) -> None:
@@ -248,9 +255,8 @@ def test_a_lora_that_does_not_fit_is_reported_in_one_sentence(lora, tiny_sdxl_fo
             load(tiny_sdxl_folder, lora=file)
         assert "\n" not in str(caught.value)
     tiny_folders.save("PixArt-Sigma", tmp_path / "pixart")
-    given = RunOptions(dtype="float32"), "cpu", file
     with pytest.raises(ValueError, match="PixArtSigmaPipeline does not support LoRAs: leave"):
-        load_model(VendiGuidedPixArtSigmaPipeline, tmp_path / "pixart", *given)
+        load(tmp_path / "pixart", lora=file, kind=VendiGuidedPixArtSigmaPipeline)
 
 
 # Precision -----------------------------------------------------------------------------------

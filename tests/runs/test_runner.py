@@ -159,14 +159,14 @@ def test_a_signal_lets_the_current_batch_finish_and_a_second_one_does_not(
 
 @needs_fork
 def test_a_run_killed_at_any_write_resumes_to_the_same_images(words, tmp_path, monkeypatch):
-    load_model, loaded = setup.load_model, []
+    load, loaded = setup.load, []
 
     def load_once(*given):  # for all processes
         if not loaded:
-            loaded.append(load_model(*given))
+            loaded.append(load(*given))
         return loaded[0]
 
-    monkeypatch.setattr(setup, "load_model", load_once)
+    monkeypatch.setattr(setup, "load", load_once)
     small = [*words, "--images-per-prompt", 2, "--batch-size", 1, "--steps", 1, "--resume"]
 
     def die_at(number: int, folder: Path) -> None:

@@ -23,9 +23,10 @@ from vendi_guidance.features.probe import open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.runs.loading import find, load
 from vendi_guidance.runs.plan import RunOptions, check_device
 from vendi_guidance.runs.runner import Runner
-from vendi_guidance.runs.setup import find, load, open_run
+from vendi_guidance.runs.setup import open_run
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.imagefolder import image_name
 from vendi_guidance.storage.prompt_files import fault_of, save_prompts

@@ -1,5 +1,5 @@
-"""Loading of a model that `models` has found: its precision, its LoRA, and the network that
-predicts in the rounds of a distilled model.
+"""A run's model: found by the options, and loaded with its precision, its LoRA, and the network
+that predicts in the rounds of a distilled model.
 
 Half precision takes half the memory, and at most half the time on devices that support it natively.
 Processors without bfloat16 emulate it, up to many times slower than float32.
@@ -9,6 +9,7 @@ import platform
 import re
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,67 +18,82 @@ import accelerate
 import diffusers
 import torch
 import transformers
-from diffusers import DiffusionPipeline, ModelMixin
+from diffusers import ModelMixin
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import all_weights, reason
-from vendi_guidance.runs.models import CONFIG, check_model, quiet, read_config, weights_of
-from vendi_guidance.runs.plan import AUTO, RunOptions
+from vendi_guidance.runs.models import (
+    CONFIG,
+    check_model,
+    find_lora,
+    find_model,
+    find_undistilled,
+    quiet,
+    read_config,
+    weights_of,
+)
+from vendi_guidance.runs.pipelines import guided_class, sampling_of, stock_class
+from vendi_guidance.runs.plan import AUTO, DTYPES, MANIFEST, Manifest, RunOptions, Sampling
 
 HALVES = {"F16": "float16", "BF16": "bfloat16"}
 """The half precisions by their names in safetensors files."""
 
 
-def load_model(
-    pipeline: type[DiffusionPipeline],
-    folder: Path,
-    options: RunOptions,
-    device: str,
-    lora: Path | None = None,
-) -> Any:
-    """Load a model, and a LoRA's file into it, onto its device, without progress bars.
+@dataclass(frozen=True)
+class Model:
+    """A model that has been found but not yet loaded."""
 
-    `options.dtype` is the name of a torch dtype. ValueError if the model requires custom code, is
-    not in safetensors, is damaged or lacks weights.
-    """
-    check_model(folder)
-    diffusers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.disable_progress_bar()
-    default_dtype = torch.get_default_dtype()
-    try:
-        with all_weights(PreTrainedModel, ModelMixin):
-            pipe: Any = pipeline.from_pretrained(
-                folder,
-                dtype=getattr(torch, options.dtype),
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                variant=options.variant,
-            )
-        if options.offload == "model":
-            pipe.enable_model_cpu_offload(device=device)
-        elif options.offload == "sequential":
-            pipe.enable_sequential_cpu_offload(device=device)
-        else:
-            pipe.to(device)
-    except Exception as error:  # broken files raise errors of every kind
-        # when a part cannot be built, diffusers leaves the model's dtype as torch's default
-        torch.set_default_dtype(default_dtype)
-        why, name = reason(error), str(folder)
-        if "safetensors" in why.replace(name, ""):
-            why += (
-                "; only safetensors are read, never pickle files. To convert a model that you "
-                "trust: pipe = diffusers.DiffusionPipeline.from_pretrained("
-                f"{name!r}, local_files_only=True); "
-                f"pipe.save_pretrained({name!r} + '-safetensors', safe_serialization=True)"
-            )
-        raise ValueError(f"the model in {folder} cannot be loaded: {why}") from error
-    if lora is not None:
+    options: RunOptions  # with the defaults for this model and device
+    folder: Path
+    pipeline: type[Any]  # the guided class that loads it
+    sampling: Sampling
+    lora: Path | None  # its file
+    undistilled: Path | None  # folder of the network for the rounds; None for the model's own
+    remarks: list[str]  # messages for the user: which defaults were chosen and why
+
+
+def find(options: RunOptions) -> Model:
+    """Locate the model, download it if necessary, and choose defaults that suit it. ValueError,
+    OSError or ImportError if the model cannot be used."""
+    options.check()
+    lora = None if options.lora is None else find_lora(options.lora)
+    folder = find_model(options.model, options.variant)
+    stock = stock_class(check_model(folder).pipeline)
+    sampling = sampling_of(stock, folder, options)
+    dtype = options.dtype
+    if dtype == AUTO and options.resume:
+        dtype = _dtype_of_run(options.output)
+    dtype, remark = choose(dtype, options.device, folder, options.variant)
+    named = options.undistilled
+    if named == "none" or (named == RunOptions.undistilled and lora is None):
+        named = None
+    undistilled = find_undistilled(named, folder, options.variant)
+    options = replace(options, dtype=dtype, undistilled=named)
+    remarks = [*sampling.remarks, *filter(None, [remark])]
+    return Model(options, folder, guided_class(stock), sampling, lora, undistilled, remarks)
+
+
+def _dtype_of_run(folder: Path) -> str:
+    """The precision of the run in a folder, or of the first run in its subfolders, or "auto"."""
+    for file in (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}"))):
+        if file.is_file():
+            dtype = Manifest.load(file.parent).settings.get("dtype")
+            return dtype if dtype in DTYPES else AUTO
+    return AUTO
+
+
+def load(model: Model, device: str, is_guided: bool = True) -> Any:
+    """Load a model onto the device, without progress bars, and the network that predicts in its
+    rounds into its `guidance`. ValueError if one requires custom code, is not in safetensors, is
+    damaged, lacks weights or does not fit the other."""
+    pipe = _load_pipeline(model, device)
+    if model.lora is not None:
         with quiet():
-            _add_lora(pipe, lora)
+            _add_lora(pipe, model.lora)
+    options = model.options
     for is_wanted, name in ((options.vae_tiling, "tiling"), (options.vae_slicing, "slicing")):
         try:
             if is_wanted:
@@ -87,7 +103,41 @@ def load_model(
                 f"--vae-{name}: this model's decoder does not support {name}: leave it out"
             ) from None
     pipe.set_progress_bar_config(disable=True)
+    pipe.guidance.undistilled = _load_undistilled(model, device) if is_guided else None
     return pipe
+
+
+def _load_pipeline(model: Model, device: str) -> Any:
+    check_model(model.folder)
+    diffusers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()
+    default_dtype, offload = torch.get_default_dtype(), model.options.offload
+    try:
+        with all_weights(PreTrainedModel, ModelMixin):
+            pipe = model.pipeline.from_pretrained(
+                model.folder,
+                dtype=getattr(torch, model.options.dtype),
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                variant=model.options.variant,
+            )
+        if offload is None:
+            return pipe.to(device)
+        getattr(pipe, f"enable_{offload}_cpu_offload")(device=device)
+        return pipe
+    except Exception as error:  # broken files raise errors of every kind
+        # when a part cannot be built, diffusers leaves the model's dtype as torch's default
+        torch.set_default_dtype(default_dtype)
+        why, name = reason(error), str(model.folder)
+        if "safetensors" in why.replace(name, ""):
+            why += (
+                "; only safetensors are read, never pickle files. To convert a model that you "
+                "trust: pipe = diffusers.DiffusionPipeline.from_pretrained("
+                f"{name!r}, local_files_only=True); "
+                f"pipe.save_pretrained({name!r} + '-safetensors', safe_serialization=True)"
+            )
+        raise ValueError(f"the model in {name} cannot be loaded: {why}") from error
 
 
 def _add_lora(pipe: Any, file: Path) -> None:
@@ -112,10 +162,10 @@ def _add_lora(pipe: Any, file: Path) -> None:
     raise ValueError(f"the LoRA {file} does not fit this {kind}: {why}")
 
 
-def load_undistilled(folder: Path | None, options: RunOptions, device: str) -> Undistilled:
-    """Load the network for `VendiGuidance(undistilled=...)` from the folder that
-    `models.find_undistilled` returns. With `options.offload`, it stays on the CPU, and its layers
-    move to the device one after another when it is called. ValueError if it cannot be loaded."""
+def _load_undistilled(model: Model, device: str) -> Undistilled:
+    """The network for `VendiGuidance(undistilled=...)`. With `--offload`, it stays on the CPU, and
+    its layers move to the device one after another when it is called."""
+    folder, options = model.undistilled, model.options
     if folder is None:
         return options.undistilled
     has_variant = any(folder.glob(weights_of(options.variant)))

@@ -1,7 +1,7 @@
 """Preparation of a run from the options of `vendi-guidance generate`, or of several of one model.
 
-`find` locates the model and chooses defaults that suit it; `load` loads it; `open_run` does both,
-locks the output folder, and returns a `Runner`, which generates the images.
+`open_run` finds and loads the model, locks the output folder, and returns a `Runner`, which
+generates the images.
 """
 
 import os
@@ -21,23 +21,13 @@ from vendi_guidance.guidance.settings import Published, Rounds, with_prefix
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import Progress, RunFolder, RunWindow
-from vendi_guidance.runs.loading import choose, load_model, load_undistilled
-from vendi_guidance.runs.models import (
-    check_model,
-    find_lora,
-    find_model,
-    find_undistilled,
-    fingerprint,
-)
-from vendi_guidance.runs.pipelines import guided_class, sampling_of, stock_class
+from vendi_guidance.runs.loading import Model, find, load
+from vendi_guidance.runs.models import fingerprint
 from vendi_guidance.runs.plan import (
-    AUTO,
-    DTYPES,
     MANIFEST,
     Manifest,
     Plan,
     RunOptions,
-    Sampling,
     read,
     versions,
 )
@@ -45,49 +35,6 @@ from vendi_guidance.runs.runner import Runner, Sampler, stock_sampler
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model that has been found but not yet loaded."""
-
-    options: RunOptions  # with the defaults for this model and device
-    folder: Path
-    pipeline: type[Any]  # the guided class that loads it
-    sampling: Sampling
-    lora: Path | None  # its file
-    undistilled: Path | None  # folder of the network for the rounds; None for the model's own
-    remarks: list[str]  # messages for the user: which defaults were chosen and why
-
-
-def find(options: RunOptions) -> Model:
-    """Locate the model, download it if necessary, and choose defaults that suit it. ValueError,
-    OSError or ImportError if the model cannot be used."""
-    options.check()
-    lora = None if options.lora is None else find_lora(options.lora)
-    folder = find_model(options.model, options.variant)
-    stock = stock_class(check_model(folder).pipeline)
-    sampling = sampling_of(stock, folder, options)
-    dtype = options.dtype
-    if dtype == AUTO and options.resume:
-        dtype = _dtype_of_run(options.output)
-    dtype, remark = choose(dtype, options.device, folder, options.variant)
-    named = options.undistilled
-    if named == "none" or (named == RunOptions.undistilled and lora is None):
-        named = None
-    undistilled = find_undistilled(named, folder, options.variant)
-    options = replace(options, dtype=dtype, undistilled=named)
-    remarks = [*sampling.remarks, *filter(None, [remark])]
-    return Model(options, folder, guided_class(stock), sampling, lora, undistilled, remarks)
-
-
-def load(model: Model, device: str, is_guided: bool = True) -> Any:
-    """Load a model onto the device, and the network that predicts in its rounds into its
-    `guidance`; ValueError if one cannot be loaded."""
-    pipe = load_model(model.pipeline, model.folder, model.options, device, model.lora)
-    network = load_undistilled(model.undistilled, model.options, device) if is_guided else None
-    pipe.guidance.undistilled = network
-    return pipe
 
 
 def open_run(
@@ -151,15 +98,6 @@ def _open_window(options: RunOptions, device: str) -> RunWindow:
         window.resize(options.diversity_window)
     window.entered = 0
     return window
-
-
-def _dtype_of_run(folder: Path) -> str:
-    """The precision of the run in a folder, or of the first run in its subfolders, or "auto"."""
-    for file in (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}"))):
-        if file.is_file():
-            dtype = Manifest.load(file.parent).settings.get("dtype")
-            return dtype if dtype in DTYPES else AUTO
-    return AUTO
 
 
 def check_prompts_are_seen(pipeline: type[Any], settings: Rounds | Published) -> None:
