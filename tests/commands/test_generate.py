@@ -226,7 +226,7 @@ def test_a_run_with_a_lora_says_whether_it_may_be_off(make, run_of, tiny_lora_fo
     ("name", "message"),
     [
         ("adapters", "needs a network with a LoRA"),
-        ("nothing-here", "nothing-here is neither a folder nor in the cache"),
+        ("nothing-here", "nothing-here is neither on this disk nor in the cache"),
         ("{}/net", "is a SD3Transformer2DModel, but the model UNet2DConditionModel"),
         ("{}/base", "predicts v_prediction, but the model epsilon"),
     ],

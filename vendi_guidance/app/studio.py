@@ -161,9 +161,9 @@ class Studio:
             for arm in ARMS:
                 run = generation.runs[arm] = self._open(arm, session, request, stack)
                 run.on_step = on_step
-                run.waits = True  # the page shows a batch as soon as it is generated
             session.window = generation.runs["with"].window
-            turns = deque((arm, run.rounds()) for arm, run in generation.runs.items())
+            # the page shows a batch as soon as it is generated
+            turns = deque((arm, run.rounds(waits=True)) for arm, run in generation.runs.items())
             made, count = 0, len(request.prompts) * request.images
             batches = len(ARMS) * math.ceil(count / self.options.batch_size)
             while turns:

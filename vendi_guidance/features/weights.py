@@ -27,18 +27,14 @@ def model_folder(name: str, weights: str = "*.safetensors") -> Path:
     if folder.is_file():
         raise FileNotFoundError(f"{name} is a file: name the folder of a model")
     if not folder.is_dir():
-        wanted = (f"--include={pattern}" for pattern in [weights, *SETTINGS])
-        command = f"fetch it by `{shlex.join(['hf', 'download', name, *wanted])}`"
+        wanted = [f"--include={pattern}" for pattern in [weights, *SETTINGS]]
+        command = fetching(name, *wanted)
         try:
             folder = Path(snapshot_download(name, allow_patterns=[weights, *SETTINGS]))
         except HFValidationError:
             raise FileNotFoundError(f"there is no folder {name}") from None
         except (HfHubHTTPError, OSError) as error:
-            raise FileNotFoundError(
-                f"{name} is neither a folder nor in the cache of the Hugging Face hub, and the hub "
-                f"cannot be reached or has no such model ({reason(error)}): on a machine with a "
-                f"network, {command}"
-            ) from error
+            raise not_found(name, error, name, *wanted) from error
     if any(folder.glob(weights)):
         return folder
     problem = f"there is no {weights} in {folder}"
@@ -47,6 +43,20 @@ def model_folder(name: str, weights: str = "*.safetensors") -> Path:
     if weights.endswith(".safetensors"):
         problem += f"; pickled weights are not read: {conversion(weights.replace('*', 'model'))}"
     raise FileNotFoundError(problem)
+
+
+def not_found(name: str, error: Exception, *words: str) -> FileNotFoundError:
+    """The error for a name that is neither on disk nor on the hub, which raised `error`; `words`
+    are what `hf download` fetches it by."""
+    return FileNotFoundError(
+        f"{name} is neither on this disk nor in the cache of the Hugging Face hub, and cannot be "
+        f"downloaded ({reason(error)}): on a machine with a network, {fetching(*words)}"
+    )
+
+
+def fetching(*words: str) -> str:
+    """The command that fetches a model, for error messages."""
+    return f"fetch it by `{shlex.join(['hf', 'download', *words])}`"
 
 
 def conversion(target: str) -> str:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import logging
 import os
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from huggingface_hub.errors import HFValidationError
 
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO
-from vendi_guidance.features.weights import model_folder, reason
+from vendi_guidance.features.weights import model_folder, not_found
 from vendi_guidance.storage.messages import counted, optional_import
 
 INDEX = "model_index.json"
@@ -73,11 +72,7 @@ def find_model(name: str, variant: str | None = None) -> Path:
                 local_files_only=offline is not None,
             )
     except OSError as error:
-        raise FileNotFoundError(
-            f"{name} is neither a folder nor in the cache of the Hugging Face hub, and cannot be "
-            f"downloaded ({reason(offline or error)}): on a machine with a network, fetch it by "
-            f"`{shlex.join(['hf', 'download', name])}`"
-        ) from error
+        raise not_found(name, offline or error, name) from error
     return Path(folder)
 
 
@@ -103,13 +98,11 @@ def find_lora(name: str) -> Path:
     file = name if is_file else "".join(parts[2:]) or LORA_WEIGHTS
     if not file.endswith(".safetensors"):
         raise FileNotFoundError(f"--lora {name} is not a safetensors file: only those are read")
+    repository = "/".join(parts[:2])
     try:
-        return path if is_file else Path(hf_hub_download("/".join(parts[:2]), file))
+        return path if is_file else Path(hf_hub_download(repository, file))
     except Exception as error:  # the hub, proxies and sockets raise errors of every kind
-        raise FileNotFoundError(
-            f"--lora {name} is neither a file nor a folder, and cannot be loaded from the Hugging "
-            f"Face hub: {reason(error)}"
-        ) from None
+        raise not_found(f"--lora {name}", error, repository, file) from None
 
 
 def find_undistilled(name: str | None, model: Path, variant: str | None = None) -> Path | None:

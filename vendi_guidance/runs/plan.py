@@ -182,8 +182,9 @@ class Manifest:
         ]
 
     def version_changes(self, began: "Manifest") -> list[str]:
-        """A clause for each version that has changed since the run began."""
-        return [f"{name}{change}" for name, change in _changes(self.versions, began.versions)]
+        """A sentence for each version that has changed since the run began."""
+        changes = _changes(self.versions, began.versions)
+        return [f"{name}{change}: images may differ in rounding" for name, change in changes]
 
 
 def read(name: object, sha256: str) -> dict[str, str]:

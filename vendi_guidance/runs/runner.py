@@ -85,7 +85,6 @@ class Runner:
     is_new: bool  # whether the folder does not have this run yet
     sampler: Sampler = stock_sampler
     on_step: OnStep | None = field(default=None, init=False)  # called at each denoising step
-    waits: bool = field(default=False, init=False)  # save a round before generating the next
     made: int = field(default=0, init=False)  # images since the run was started or resumed
     seconds: float = field(default=0.0, init=False)  # time that these took
     stopped_by: int | None = field(default=None, init=False)  # the signal that stopped the run
@@ -97,7 +96,7 @@ class Runner:
     def window(self) -> RunWindow:
         return cast(RunWindow, self.pipe.guidance.window)
 
-    def rounds(self) -> Iterator[int]:
+    def rounds(self, waits: bool = False) -> Iterator[int]:
         """Generate the missing images, and yield the number of images of each round that is saved.
         Unless `waits`, this is after the next round has been generated. OSError if the folder
         cannot be written, when rounds yielded so far are saved; ValueError if a sample does not fit
@@ -123,7 +122,7 @@ class Runner:
                 waiting, done = rest, done + len(batch)
                 generated = self._remember(batch, images, results)
                 saving.append((generated, writer.submit(self._save, generated)))
-                if self.waits:
+                if waits:
                     yield from self._finish_saving(saving)
             yield from self._finish_saving(saving)
 

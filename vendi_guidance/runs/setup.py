@@ -53,7 +53,7 @@ def open_run(
     first process only. ValueError or OSError if the run cannot begin or resume.
     """
 
-    def prepare() -> tuple[Plan, VendiGuidance, RunWindow, RunFolder, list[str]]:
+    def prepare() -> tuple[Plan, VendiGuidance, RunWindow, RunFolder]:
         window = _open_window(options, group.device)
         folder = RunFolder(options.output, window.size)
         guidance = VendiGuidance(
@@ -64,16 +64,16 @@ def open_run(
         )
         check_prompts_are_seen(model.pipeline, guidance.settings)
         plan = _plan(model, guidance)
-        changes = _claim(options, folder, plan.manifest, stack) if group.is_first else []
-        return plan, guidance, window, folder, changes
+        if group.is_first:
+            changes = _claim(options, folder, plan.manifest, stack)
+            for remark in [*([] if loaded else model.remarks), *changes]:
+                tell(remark)
+        return plan, guidance, window, folder
 
     model = group.agree(lambda: find(options))
     dtype, _ = group.share(model.options.dtype)[0]
     model = replace(model, options=replace(model.options, dtype=dtype))
-    plan, guidance, window, folder, changes = group.agree(prepare)
-    remarks = model.remarks if group.is_first and loaded is None else []
-    for remark in [*remarks, *(f"{change}: images may differ in rounding" for change in changes)]:
-        tell(remark)
+    plan, guidance, window, folder = group.agree(prepare)
 
     def begin() -> Runner:
         is_guided = not guidance.settings.is_off
@@ -162,7 +162,7 @@ def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
 def _claim(
     options: RunOptions, folder: RunFolder, manifest: Manifest, stack: ExitStack
 ) -> list[str]:
-    """Lock the folder and check that this run can begin or resume in it; returns a clause for each
+    """Lock the folder and check that this run can begin or resume in it; returns a remark on each
     software version that has changed since it began."""
     if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0" and not options.resume:
         raise ValueError(
