@@ -55,7 +55,7 @@ def draw_figures(reports: Sequence["Report"]) -> dict[str, Figure]:
 def save_png(figure: Figure, path: Path) -> None:
     """Write a figure to a file."""
     with style():
-        figure.savefig(path, dpi=160, facecolor="white", bbox_inches="tight")
+        figure.savefig(path, format="png", dpi=160, facecolor="white", bbox_inches="tight")
 
 
 def as_svg(figure: Figure, name: str) -> str:
