@@ -124,7 +124,8 @@ def test_the_interval_covers_the_mean_score_of_as_many_new_items_as_often_as_pro
     found = [score_interval(score, *draw(), subsamples=30, seed=seed) for seed in range(50)]
     assert_covers(truth, [(one.low, one.high) for one in found])
     deviation = np.std([one.score for one in found], ddof=1)  # which fifty scores tell to 10%
-    assert np.mean([one.standard_error for one in found]) == pytest.approx(deviation, rel=0.3)
+    half = np.mean([one.high - one.low for one in found]) / 2
+    assert half == pytest.approx(student.ppf(0.975, 99) * deviation, rel=0.3)
 
 
 @pytest.mark.parametrize("shift", [0, -6])
@@ -140,8 +141,8 @@ def test_any_score_of_any_items_has_an_interval(shift):
     assert found.score == pytest.approx(6 + shift)
     assert found.low < 6 + shift < found.high
     assert found.bound is None
-    expected = 2 * np.std([1, 2, 3, 4, 5]) / math.sqrt(40)
-    assert found.standard_error == pytest.approx(expected, rel=0.25)
+    expected = student.ppf(0.975, 39) * 2 * np.std([1, 2, 3, 4, 5]) / math.sqrt(40)
+    assert (found.high - found.low) / 2 == pytest.approx(expected, rel=0.25)
 
 
 def test_labels_and_prompts_stay_with_their_items():
@@ -172,7 +173,6 @@ def test_more_confidence_takes_a_wider_interval():
     found = [score_interval(intdiv, x, k, level=level) for level in (0.5, 0.9, 0.95, 0.999)]
     for narrow, wide in itertools.pairwise(found):
         assert wide.low < narrow.low < narrow.score < narrow.high < wide.high
-        assert wide.standard_error == narrow.standard_error
     # which halves are drawn is the seed's
     again, other = (score_interval(intdiv, x, k, level=0.5, seed=seed) for seed in (0, 1))
     assert again == found[0] and other.low != found[0].low
@@ -295,4 +295,4 @@ def test_of_copies_there_is_no_doubt(score, dtype):
     x = torch.randn(1, 12, generator=torch.Generator().manual_seed(0), dtype=dtype).repeat(30, 1)
     items = [x] if score is rke else [x, x]
     found = score_interval(score, *items, *[Gaussian(1.3)] * len(items))
-    assert (found.low, found.high, found.standard_error) == (1, 1, 0)
+    assert (found.low, found.high) == (1, 1)

@@ -36,7 +36,6 @@ class Interval:
     Attributes:
         score: of the given items.
         low, high, level: the ends of the interval and its confidence level.
-        standard_error: of the score.
         bound: (low, high) that contains the score of the population with probability >= `level` by
             a theorem (see `bounds`). Far wider; None if no theorem applies.
     """
@@ -45,7 +44,6 @@ class Interval:
     low: float
     high: float
     level: float
-    standard_error: float
     bound: tuple[float, float] | None
 
 
@@ -70,7 +68,7 @@ def score_interval(
         arguments: of the score: first the n items (features, prompts, labels), then the kernels.
         level: confidence level, 0 < level < 1.
         subsamples, seed: number of random halves, >= 10, and their seed; 100 halves determine the
-            standard error to 7%.
+            width to 7%.
         options: keyword arguments of the score.
 
     Raises:
@@ -95,10 +93,8 @@ def score_interval(
     value, low, high = halves.estimate(of_rows(None), of_halves, is_ratio=True, level=level)
     bound = _guarantee(score, arguments, options, value, delta=1 - level)
     if low is None or high is None:  # nothing varies
-        return Interval(value, value, value, level, 0.0, bound)
-    is_ratio = min(value, *of_halves) > 0
-    error = halves.standard_error(of_halves, is_ratio) * (value if is_ratio else 1)
-    return Interval(value, low, high, level, error, bound)
+        low, high = value, value
+    return Interval(value, low, high, level, bound)
 
 
 @dataclass(frozen=True)

@@ -67,19 +67,15 @@ class Subsamples:
         if not self.parts or len(of_parts) < len(self.parts):
             return Estimate(value, None, None)
         is_ratio = is_ratio and min(value, *of_parts) > 0
-        error = self.standard_error(of_parts, is_ratio)
-        size = abs(math.log(of_parts[0]) if is_ratio else of_parts[0])
-        if not error > 1e-9 * self.scale * max(1.0, size):
+        compared = [math.log(score) for score in of_parts] if is_ratio else of_parts
+        error = self.scale * stdev(compared)
+        if not error > 1e-9 * self.scale * max(1.0, abs(compared[0])):
             return Estimate(value, None, None)
         half = quantile(level, self.degrees) * error
         low, high = value - half, value + half
         if is_ratio:
             low, high = value * math.exp(-half), value * math.exp(half)
         return Estimate(value, max(least, low), min(most, high))
-
-    def standard_error(self, of_parts: Sequence[float], is_ratio: bool) -> float:
-        """The standard error of a score, or of its logarithm if `is_ratio`."""
-        return self.scale * stdev(map(math.log, of_parts) if is_ratio else of_parts)
 
 
 def quantile(level: float, degrees: int) -> float:
