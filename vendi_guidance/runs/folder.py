@@ -201,11 +201,11 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             # not per thread: a server may begin and end a run in different threads
             lock = FileLock(self.path / LOCK, thread_local=False)
-            try:
+            with suppress(Timeout):
                 lock.acquire(timeout=0)
-            except Timeout:
-                advice = "wait until it ends, or name another folder"
-                raise BlockingIOError(f"another run is writing to {self.path}: {advice}") from None
+        if not lock.is_locked:
+            advice = "wait until it ends, or name another folder"
+            raise BlockingIOError(f"another run is writing to {self.path}: {advice}")
         try:
             yield
         finally:
@@ -292,8 +292,6 @@ class RunFolder:
         """Add the folder and the remedy to an error of the operating system."""
         try:
             yield
-        except BlockingIOError:  # the folder is locked
-            raise
         except OSError as error:
             message = f"cannot write to {self.path}: {error.strerror or error}"
             if self._safe:

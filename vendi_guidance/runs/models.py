@@ -147,11 +147,9 @@ def check_model(folder: Path) -> Index:
             f"there is no model in {folder}: it has no {INDEX}; give a folder that diffusers' "
             "save_pretrained wrote, or the name of a model on the hub"
         )
-    try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-        pipeline = index.get("_class_name")
-    except (ValueError, RecursionError, AttributeError) as error:
-        raise ValueError(f"{path} is not the index of a model: {error}") from None
+    if not (index := read_config(path)):
+        raise ValueError(f"{path} is not the index of a model: it is damaged, or names no parts")
+    pipeline: Any = index.get("_class_name")
     refused, parts = [], {}
     if not isinstance(pipeline, str):
         refused.append(f"{pipeline} as its pipeline")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vendi_guidance.guidance.settings import SETTINGS, Rounds, adjusted, with_prefix
+from vendi_guidance.guidance.settings import Rounds, adjusted, with_prefix
 from vendi_guidance.storage.files import DAMAGED, read_json, write_json
 from vendi_guidance.storage.imagefolder import image_name
 from vendi_guidance.storage.prompt_files import Prompts
@@ -128,8 +128,6 @@ def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, 
         settings = dict(read_json(path, SETTINGS_FORMAT)["settings"])
     except DAMAGED as error:
         raise ValueError(f"{path} is not a file of guidance settings: {error}") from None
-    if unknown := settings.keys() - SETTINGS.keys():
-        raise ValueError(f"{path} has {min(unknown)!r}, which is not a guidance setting")
     try:
         adjusted(Rounds(), settings)
     except (ValueError, TypeError) as error:

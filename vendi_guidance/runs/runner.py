@@ -188,7 +188,7 @@ class Runner:
         if self.on_step is not None:
             arguments |= self.pipe.watched(self.on_step)
         parts = [part for part in vars(self.pipe).values() if isinstance(part, torch.nn.Module)]
-        dtypes = [getattr(part, "dtype", None) for part in parts]
+        dtypes = {part: getattr(part, "dtype", None) for part in parts}
         try:
             counting = rows_counted(self.pipe, guidance.undistilled)
             with guidance.memory.holding() as finished, counting as rows:
@@ -202,7 +202,7 @@ class Runner:
             if not should_reduce_batch_size(error):
                 raise ValueError(f"the model cannot be sampled: {reason(error)}") from error
         if not images:  # outside of `except`, as the error holds references to tensors
-            for part, dtype in zip(parts, dtypes, strict=True):
+            for part, dtype in dtypes.items():
                 if getattr(part, "dtype", None) != dtype:  # some pipelines change the VAE's
                     part.to(dtype)
             clear_device_cache(garbage_collection=True)
