@@ -102,7 +102,7 @@ class Checkpoints:
         tensors = dict(zip(("latents", "prompts"), samples, strict=True))
         save_tensors(path, tensors, headed(FORMAT, asdict(progress)))
         sync_folder(self.folder)
-        self._remove_unneeded()
+        self.remove_unneeded()
 
     def last(self) -> Progress | None:
         """The progress of the run; None if it has not begun. ValueError that names the file if one
@@ -133,28 +133,11 @@ class Checkpoints:
         if not is_whole or (left and window.entered - left < window.size):
             raise ValueError(f"in {self.folder}, checkpoints are missing")
 
-    @property
-    def removed(self) -> Path:
-        """Where `remove` moves the checkpoints, until `clean` deletes them."""
-        return self.folder.with_name(f"{self.folder.name}-removed")
-
-    def clean(self) -> None:
-        """Delete removed checkpoints, and what a killed process left behind: unfinished files and
-        checkpoints that are no longer needed."""
-        shutil.rmtree(self.removed, ignore_errors=True)
-        remove_unfinished(self.folder)
-        self._remove_unneeded()
-
-    def remove(self) -> None:
-        """Remove all checkpoints in one step: a crash leaves either all of them or none."""
-        if self.folder.exists():
-            shutil.rmtree(self.removed, ignore_errors=True)
-            self.folder.replace(self.removed)
-
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))
 
-    def _remove_unneeded(self) -> None:
+    def remove_unneeded(self) -> None:
+        """Delete checkpoints whose samples have all left the window."""
         paths = self._paths()
         entered = [int(path.stem.rpartition("-")[2]) for path in paths]  # `Progress.entered`
         for path, before, after in zip(paths[:-1], [0, *entered], entered, strict=False):
@@ -190,6 +173,7 @@ class RunFolder:
     def __init__(self, path: Path, window: int) -> None:
         self.path = path
         self.checkpoints = Checkpoints(path / CHECKPOINTS, window)
+        self._removed = path / f"{CHECKPOINTS}-removed"  # those of a replaced run
         self._safe = 0  # number of finished images, for messages
 
     @contextmanager
@@ -230,7 +214,7 @@ class RunFolder:
         progress = self.checkpoints.last()
         metadata, timings = self.path / METADATA, self.path / TIMINGS
         if progress is None:
-            if metadata.is_file() and not self.checkpoints.removed.exists():
+            if metadata.is_file() and not self._removed.exists():
                 raise ValueError(
                     f"{self.path} has images, but not the checkpoints in {CHECKPOINTS} that are "
                     "needed to resume their run: copy that hidden folder, too, or start over with "
@@ -259,8 +243,10 @@ class RunFolder:
     def begin(self, manifest: Manifest, opening: Progress) -> None:
         """Delete the run in the folder, if any, and begin this one."""
         with self._writing():
-            # first: if this is interrupted, `recover` finds no run in the rest of the old one
-            self.checkpoints.remove()
+            # first, in one step: if this is interrupted, `recover` finds the old run whole, or none
+            if self.checkpoints.folder.exists():
+                shutil.rmtree(self._removed, ignore_errors=True)
+                self.checkpoints.folder.replace(self._removed)
             manifest.save(self.path)
             remove_images(self.path)
             self._clean()
@@ -284,8 +270,11 @@ class RunFolder:
         self._safe = progress.done
 
     def _clean(self) -> None:
-        remove_unfinished(self.path)
-        self.checkpoints.clean()
+        """Delete a replaced run's checkpoints, and what a killed process left behind."""
+        shutil.rmtree(self._removed, ignore_errors=True)
+        for folder in (self.path, self.checkpoints.folder):
+            remove_unfinished(folder)
+        self.checkpoints.remove_unneeded()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
