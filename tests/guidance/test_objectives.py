@@ -19,7 +19,6 @@ from vendi_guidance.guidance.objectives import (
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Cosine, Gaussian
-from vendi_guidance.scores import functional as scores
 from vendi_guidance.scores.entropy import renyi_entropy
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gradients.json").read_text())
@@ -137,21 +136,6 @@ def test_objectives_hold_for_other_kernels(objective):
     _, gradient = objective.gradient(z, prompts, window)
     expected = finite_differences(lambda x: objective.gradient(x, prompts, window).score, z)
     assert (gradient - expected).norm() < 1e-6 * expected.norm()
-
-
-def test_scores_are_those_of_the_evaluator():
-    z, prompts, window = situation("usual")
-    x, t = torch.cat([window.features, unit_rows(z)]), torch.cat([window.prompts, prompts])
-    latent, prompt = Gaussian(0.8), Gaussian(0.3)
-    expected = {
-        "vendi": scores.vendi(x, latent, truncation=5),
-        "rke": scores.rke(x, latent),
-        "conditional-vendi": scores.conditional_vendi(x, t, latent, prompt, truncation=5),
-        "conditional-rke": scores.conditional_rke(x, t, latent, prompt),
-    }
-    for name, objective in objectives(truncation=5).items():
-        score, _ = objective.gradient(z, prompts, window)
-        assert score.item() == pytest.approx(expected[name].item(), rel=1e-9)
 
 
 def test_an_automatic_bandwidth_is_a_share_of_the_median_distance_for_similar_prompts():

@@ -140,26 +140,6 @@ def test_a_refused_sample_leaves_the_window_as_it_was(latents, prompts, reason):
     assert torch.equal(window.features, before)
 
 
-@pytest.mark.parametrize("storage", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
-def test_products_are_those_of_the_stored_features_in_the_precision_of_the_others(
-    count, precision, storage
-):
-    window = SlidingWindow(33, dtype=storage)
-    if count:
-        window.append(*samples(count))
-        assert window.features.dtype == storage
-        assert window.features.float().norm(dim=1).sub(1).abs().max() < 1e-2
-    others = torch.randn(3, 18, dtype=precision)
-    stored = window.features.to(precision) if count else others[:0]
-    weights = torch.randn(3, len(stored), dtype=precision)
-    assert torch.allclose(window.products(others), others @ stored.T, atol=1e-6)
-    total = window.add_weighted(others.clone(), weights)
-    assert total.dtype == precision
-    assert torch.allclose(total, others + weights @ stored, atol=1e-5)
-
-
 # Window files that are none
 
 

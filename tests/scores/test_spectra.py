@@ -174,16 +174,6 @@ def test_lanczos_is_close_to_exact(name):
             assert float(found) == pytest.approx(exact, abs=error)
 
 
-@pytest.mark.slow
-def test_the_scatter_of_lanczos_is_around_exact():
-    x, kernel, entropy = normal(2, 600, 8), Gaussian(1.5), Entropy()
-    exact = entropy_of(kernel.gram(x), entropy)
-    spectra = (Lanczos(steps=20, probes=20, seed=seed, deflated=2) for seed in range(25))
-    errors = [float(spectrum.entropy(x, kernel, entropy)) - exact for spectrum in spectra]
-    assert np.std(errors) < 0.01
-    assert abs(np.mean(errors)) < np.std(errors) / 2
-
-
 @pytest.mark.parametrize("order", [1, 1.5])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_lanczos_without_the_matrix_is_lanczos_with_it(order, weighted, monkeypatch):
@@ -206,8 +196,11 @@ def test_lanczos_without_the_matrix_is_lanczos_with_it(order, weighted, monkeypa
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "x",
-    [modes(0, 700, 8, count=30, spread=0.5), normal(1, 700, 30), normal(2, 35, 5).repeat(20, 1)],
-    ids=["modes", "slowly falling", "copies"],
+    [
+        *(modes(0, 700, 8, count=30, spread=0.5), normal(1, 700, 30)),
+        *(normal(2, 35, 5).repeat(20, 1), torch.ones(700, 2).double(), 1000 * normal(3, 700, 5)),
+    ],
+    ids=["modes", "slowly falling", "copies", "all alike", "all different"],
 )
 def test_truncated_scores_from_leading_eigenvalues_are_those_from_all(
     x, weighted, spectrum, monkeypatch
