@@ -1,15 +1,9 @@
-"""Scores from features, and from labels made by hand."""
+"""Scores from labels made by hand."""
 
 import pytest
-import torch
 
-from tests.helpers.batches_at_hand import COLOURS, EMBEDDING, WORDS, prompts, sample_images
-from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group, prompt_fidelity
+from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import Labels
-
-X, T = COLOURS.embed(sample_images(40)), WORDS.embed(prompts(40))
-KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt
-INPUTS = ScoreInputs(X, KERNELS[0], t=T, kernel_t=KERNELS[1])
 
 PROMPTS = ["ear"] * 5 + ["nose"] * 3
 LABELS = Labels(
@@ -17,14 +11,6 @@ LABELS = Labels(
     shown=["ear", "ear", "ear", "nose", "ear", "nose", "ear", "ear"],
     variant=["dark", "dark", "round", "light", "light", "dark", "dark", "round"],
 )
-
-
-def test_prompts_that_repeat_need_no_spectrum_of_all_images():
-    found = [values[values > 1e-9] for values in INPUTS.eigenvalues().values()]
-    assert len(found[1]) == 8
-    for values, gram in zip(found, (KERNELS[0].gram(X), KERNELS[1].gram(T)), strict=False):
-        whole = torch.linalg.eigvalsh(gram.double() / 40).flip(0)
-        assert torch.allclose(values, whole[: len(values)], atol=1e-6)
 
 
 def test_a_look_counts_once_and_only_on_an_image_of_what_was_asked():

@@ -9,7 +9,6 @@ import pytest
 from vendi_guidance import Published, Rounds, VendiGuidance
 from vendi_guidance.guidance.setting import settings_of
 from vendi_guidance.guidance.settings import (
-    DIVERSITY,
     SETTINGS,
     adjusted,
     with_prefix,
@@ -92,18 +91,6 @@ def test_a_setting_of_the_other_algorithm_is_refused_with_what_to_do(
         adjusted(settings, {given: 1}, preset, typed)
 
 
-def test_each_type_has_only_its_own_settings():
-    assert {*vars(Rounds())} - {*vars(Published())} == {
-        *("diversity", "budget", "rounds", "candidates", "level", "cfg", "proposal")
-    }
-    assert {*vars(Published())} - {*vars(Rounds())} == {"scale", "every"}
-    for kind, name in ((Rounds, "every"), (Published, "level")):
-        with pytest.raises(TypeError, match=name):
-            kind(**{name: 5})
-    assert Rounds().diversity == DIVERSITY and Rounds(diversity=0).is_off and not Rounds().is_off
-    assert Published(scale=0).is_off and not Published().is_off
-
-
 def test_settings_are_given_once_and_as_settings():
     with pytest.raises(ValueError, match=r"preset 'published' has settings of its own, got Rounds"):
         VendiGuidance(Rounds(), preset="published")
@@ -119,14 +106,3 @@ def test_the_documentation_lists_the_settings_as_they_are():
         text = setting.help + (f" Typical: {setting.typical}." if setting.typical else "")
         lines.append(f"| `{name}` | {' | '.join(values)} | {text} |")
     assert "\n".join(lines) in PAGE.read_text("utf-8")
-
-
-def test_a_space_of_ones_own_is_kept_as_it_is():
-    class Space:
-        needs_prediction = False
-
-        def view(self, *_):
-            raise NotImplementedError
-
-    space = Space()
-    assert VendiGuidance(space=space).settings.build_space() is space

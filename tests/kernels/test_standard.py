@@ -35,20 +35,6 @@ def test_a_bandwidth_of_another_kind_of_number_is_the_same_kernel():
         assert repr(Gaussian(sigma)) == "Gaussian(sigma=0.5)" and Gaussian(sigma) == Gaussian(0.5)
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, Product(Gaussian(2.0), Cosine(), split=4)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_gram_matrix_is_symmetric_has_ones_on_its_diagonal_and_is_made_of_blocks(kernel, dtype):
-    x = (5 + normal(0, 70, 11) / 2).to(dtype)
-    blocks, gram = kernel.blocks(x), kernel.gram(x)
-    assert gram.dtype == dtype
-    assert torch.equal(gram, gram.T)
-    assert torch.equal(gram.diagonal(), torch.ones(70, dtype=dtype))
-    torch.testing.assert_close(gram, kernel(x, x))
-    for rows in (slice(0, 5), slice(5, 70)):
-        for columns in (slice(0, 5), slice(5, 70), slice(None)):
-            torch.testing.assert_close(blocks(rows, columns), gram[rows, columns])
-
-
 @pytest.mark.parametrize("signs", [torch.ones(60), torch.arange(60) % 2 * 2.0 - 1])
 def test_distances_near_one_between_features_of_norm_fifty_survive_float32(signs):
     """All in one place, and in two clusters far apart."""

@@ -54,9 +54,6 @@ SCATTERED = 0.9 * normal(0, 30, 3), normal(1, 40, 3)
 TWO_CLOUDS = torch.cat([normal(0, 30, 2), normal(1, 10, 2) + 50])
 COPIES = torch.cat([SCATTERED[1][:10] + 1e-9, SCATTERED[0] * 3])
 CASES = {
-    "scattered": (*SCATTERED, 3),
-    "shifted": (normal(2, 40, 2) + 0.7, normal(3, 25, 2), 5),
-    "few of many numbers": (normal(4, 7, 8), normal(5, 6, 8), 1),
     "several tiles": (0.8 * normal(2, 1030, 3), normal(3, 520, 3), 3),
     "copies that were changed a little": (COPIES, SCATTERED[1], 5),
     "far from the origin": (SCATTERED[0] + 2.0**28, SCATTERED[1] + 2.0**28, 5),

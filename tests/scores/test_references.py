@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.linalg
 import torch
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
@@ -55,16 +54,12 @@ def test_the_kernel_distance_of_unequal_numbers_is_that_of_the_definition():
 @pytest.mark.parametrize(
     ("n", "m", "d"), [(90, 70, 1), (50, 40, 3), (5000, 4200, 8), (300, 200, 40)]
 )
-def test_the_frechet_distance_is_that_of_torchmetrics_and_of_scipy(n, m, d):
+def test_the_frechet_distance_is_that_of_torchmetrics(n, m, d):
     x, reference = normal(0, n, d) @ normal(1, d, d) + 0.3, normal(2, m, d)
     metric = FrechetInceptionDistance(features_of_width(d))
     expected = fill(metric, x, reference).item()
     assert frechet_distance(x, reference) == pytest.approx(expected, rel=1e-9)
     assert 0 <= frechet_distance(x, x) < 1e-9
-    c, c_r = (np.atleast_2d(np.cov(each.numpy().T)) for each in (x, reference))
-    shift = (x.mean(dim=0) - reference.mean(dim=0)).square().sum().item()
-    expected = shift + np.trace(c + c_r - 2 * scipy.linalg.sqrtm(c @ c_r).real)
-    assert frechet_distance(x, reference) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_frechet_distance_keeps_its_precision_with_more_features_than_images():
