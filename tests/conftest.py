@@ -1,5 +1,8 @@
 """Fixtures: session folders with a tiny SDXL, a LoRA of it and a tiny probe, random weights."""
 
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,11 @@ from huggingface_hub import constants
 from matplotlib.figure import Figure
 from peft import LoraConfig, get_peft_model_state_dict
 from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
 
 from scripts.demo.emoji import CAPTION
 from tests.helpers import tiny_unets as unets
+from tests.helpers.browsing import PATIENCE
 from tests.helpers.tiny_folders import clip
 from tests.helpers.tiny_pipelines import CASES
 from tests.helpers.tiny_text import WIDTH
@@ -86,6 +91,20 @@ def tiny_probe_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     attributes = [("vendor", ["noto", "twemoji"]), ("tone", ["light", "dark"])]
     Probe(["cat", "dog"], attributes, CAPTION).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")  # beyond a module it would disturb tests with event loops
+def browser() -> Iterator[Browser]:
+    """Headless Chromium; skips the test if it is not installed."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        if "CI" in os.environ:
+            pytest.fail("there is no chromium, which .ci/run installs")
+        pytest.skip(NO_CHROMIUM)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, timeout=PATIENCE)
+        yield started
+        started.close()
 
 
 @pytest.fixture

@@ -118,7 +118,6 @@ def test_a_plain_callback_gets_what_it_needs_or_the_call_must_say_it(name):
 
 def test_perturbed_attention_is_refused_unless_guidance_is_off():
     pipe, case = stable_diffusion_xl_pag(), CASES["SDXL"]
-    pipe.set_progress_bar_config(disable=True)
     for refused in (VendiGuidance(), published()):
         with pytest.raises(ValueError, match=r"XLPAGPipeline perturbs .* use StableDiffusionXLP"):
             pipe(**case.arguments(PROMPTS), callback_on_step_end=refused)

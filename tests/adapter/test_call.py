@@ -61,9 +61,7 @@ def sharing(pipe, *, scheduler=False):
     parts = dict(pipe.components)
     if not scheduler:
         parts["scheduler"] = type(pipe.scheduler).from_config(pipe.scheduler.config)
-    other = type(pipe)(**parts)
-    other.set_progress_bar_config(disable=True)
-    return other
+    return type(pipe)(**parts)
 
 
 def guiding(pipe, guidance):

@@ -25,7 +25,6 @@ def load(kind, name):
     pipe = kind.from_pretrained(ASSETS / base)
     if base != name:
         pipe.load_lora_weights(ASSETS / name)
-    pipe.set_progress_bar_config(disable=True)
     return pipe
 
 

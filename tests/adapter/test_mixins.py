@@ -28,9 +28,7 @@ def name(request):
 def make(name, guided=True, **parts):
     """A pipeline with the same weights each time."""
     stock = CASES[name].make()
-    pipe = (OURS[type(stock)] if guided else type(stock))(**stock.components | parts)
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+    return (OURS[type(stock)] if guided else type(stock))(**stock.components | parts)
 
 
 def generate(pipe, name, cfg=False, images=1, text=False, **more):

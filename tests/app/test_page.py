@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.helpers.app_at_hand import served
-from tests.helpers.browsing import chromium, watched
+from tests.helpers.browsing import watched
 from tests.helpers.runs import read_run
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -19,12 +19,6 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 def address(tiny_sdxl_folder, tiny_probe_folder):
     with served(tiny_sdxl_folder, tiny_probe_folder, "cat\ndog") as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

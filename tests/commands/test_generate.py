@@ -64,7 +64,6 @@ def test_without_diversity_it_is_the_stock_pipeline_bit_by_bit(run_of, tiny_sdxl
     same = ("--images-per-prompt", 3, "--batch-size", 3, "--dtype", "float32")
     run = run_of("cat", "--diversity", 0, *same)
     stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder, dtype=torch.float32)
-    stock.set_progress_bar_config(disable=True)
     expected = stock(
         ["cat"] * 3,
         num_inference_steps=STEPS,

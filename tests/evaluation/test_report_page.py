@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.helpers.batches_at_hand import report_of, sample_images
-from tests.helpers.browsing import chromium, watched
+from tests.helpers.browsing import watched
 from vendi_guidance.evaluation.evaluator import compare
 from vendi_guidance.features.files import BadImage
 
@@ -20,12 +20,6 @@ HOSTILE = [
     "long " * 300,
     "",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -262,7 +262,6 @@ def test_a_pipeline_that_changes_its_networks_output_is_told_what_to_use(sdxl):
 @pytest.mark.slow
 def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
     pipe = StableDiffusionXLPipeline.from_pretrained(DEMO)
-    pipe.set_progress_bar_config(disable=True)
 
     def call(position):
         guidance = VendiGuidance(diversity=position)

@@ -47,9 +47,7 @@ PIPELINES = list(DECODERS)[:-1]
 def pipeline(name):
     """A tiny pipeline that decodes."""
     stock = CASES[name.removesuffix(" with means")].make()
-    pipe = type(stock)(**stock.components | {"vae": DECODERS[name]()})
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+    return type(stock)(**stock.components | {"vae": DECODERS[name]()})
 
 
 def draw(pipe, name, output_type, **more):

@@ -1,31 +1,12 @@
 """Opens the app's page in headless Chromium."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-from playwright.sync_api import Browser, Dialog, Page, sync_playwright
-
-from tests.conftest import NO_CHROMIUM
+from playwright.sync_api import Browser, Dialog, Page
 
 PATIENCE = 200_000  # timeout in milliseconds, enough for a busy machine
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    """A running browser; skips the test if Chromium is not installed."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        if "CI" in os.environ:
-            pytest.fail("there is no chromium, which .ci/run installs")
-        pytest.skip(NO_CHROMIUM)
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, timeout=PATIENCE)
-        yield started
-        started.close()
 
 
 @contextmanager

@@ -7,7 +7,8 @@ import math
 import re
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
@@ -20,14 +21,6 @@ from vendi_guidance.guidance.objectives import OBJECTIVES
 PACK = Path(__file__).parents[2] / "integrations" / "comfyui"
 [EXAMPLE] = (PACK / "example_workflows").glob("*.json")
 WORKFLOW = json.loads(EXAMPLE.read_text())
-
-
-class Kind:
-    """An input or output type: `io.Model`, and `io.Model.Input("model")`."""
-
-    def __init__(self, name):
-        self.Input = lambda id, **about: SimpleNamespace(kind=name, id=id, about=about)
-        self.Output = lambda id=None, **about: SimpleNamespace(kind=name, id=id, about=about)
 
 
 class Model:
@@ -49,32 +42,24 @@ class Model:
 @pytest.fixture
 def nodes(monkeypatch, tmp_path):
     """The module of the nodes, and its user directory."""
-    kinds = ("Model", "Float", "Combo", "String", "Image", "ClipVision")
-    latest = SimpleNamespace(
-        ComfyExtension=object,
-        io=SimpleNamespace(
-            ComfyNode=object,
-            Schema=SimpleNamespace,
-            NodeOutput=lambda *result, ui=None: SimpleNamespace(result=result, ui=ui),
-            **{kind: Kind(kind) for kind in kinds},
-        ),
-        ui=SimpleNamespace(
-            PreviewImage=lambda image, cls: SimpleNamespace(as_dict=lambda: {"images": [image]})
-        ),
-    )
-    stand_ins = {
+    latest, patcher_extension, folder_paths = MagicMock(), MagicMock(), MagicMock()
+    latest.ComfyExtension = latest.io.ComfyNode = object
+    latest.io.Schema = SimpleNamespace
+    latest.io.NodeOutput = lambda *result, ui=None: SimpleNamespace(result=result, ui=ui)
+    for kind in ("Model", "Float", "Combo", "String", "Image", "ClipVision"):
+        inputs = getattr(latest.io, kind)
+        inputs.Input = lambda id, **about: SimpleNamespace(id=id, about=about)
+    latest.ui.PreviewImage = lambda image, cls: Mock(as_dict=lambda: {"images": [image]})
+    patcher_extension.WrappersMP.OUTER_SAMPLE = "outer"
+    patcher_extension.WrappersMP.SAMPLER_SAMPLE = "sampler_sample"
+    folder_paths.get_user_directory.return_value = str(tmp_path)
+    for name, module in {
+        **dict.fromkeys(["comfy_api", "comfy"], MagicMock()),
         "comfy_api.latest": latest,
-        "comfy.patcher_extension": SimpleNamespace(
-            WrappersMP=SimpleNamespace(OUTER_SAMPLE="outer", SAMPLER_SAMPLE="sampler_sample")
-        ),
-        "folder_paths": SimpleNamespace(get_user_directory=lambda: str(tmp_path)),
-    }
-    for name, content in stand_ins.items():
-        module = ModuleType(name)
-        vars(module).update(vars(content))
+        "comfy.patcher_extension": patcher_extension,
+        "folder_paths": folder_paths,
+    }.items():
         monkeypatch.setitem(sys.modules, name, module)
-    for parent in ("comfy_api", "comfy"):
-        monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
     name = "integrations.comfyui.nodes"
     monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module(name)

@@ -16,16 +16,12 @@ PROMPTS = ["a cat", "a cat", "a dog"]
 
 @pytest.fixture(scope="module")
 def stock(tiny_sdxl_folder):
-    pipe = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+    return StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
 
 
 @pytest.fixture
 def guided(stock):
-    pipe = VendiGuidedSDXLPipeline(**stock.components)
-    pipe.set_progress_bar_config(disable=True)
-    return pipe
+    return VendiGuidedSDXLPipeline(**stock.components)
 
 
 def draw(pipe, prompts=PROMPTS, seed=0, **options):

@@ -201,7 +201,13 @@ def assert_equal(one: RunWindow, other: RunWindow) -> None:
         assert torch.equal(*(window.prompt_gram(Gaussian(0.3)) for window in (one, other)))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    ("dtype", "shapes"),
+    [
+        *((dtype, []) for dtype in (torch.float32, torch.float16, torch.float64)),
+        *((torch.float32, shapes) for shapes in ([(4, 3, 3)], [(4, 5, 5)], [(4, 3, 3), (4, 5, 5)])),
+    ],
+)
 @pytest.mark.parametrize(
     "sizes",
     [
@@ -209,15 +215,25 @@ def assert_equal(one: RunWindow, other: RunWindow) -> None:
         [4, 0, 4, 0, 0, 3, 0],  # a batch may have no sample to remember
     ],
 )
-def test_a_window_is_rebuilt_bit_by_bit(tmp_path, sizes, dtype):
+def test_a_window_is_rebuilt_bit_by_bit_with_the_samples_it_began_with(
+    tmp_path, sizes, dtype, shapes
+):
+    has_prompts = dtype != torch.float64
+    known = [(torch.randn(4, *shape), torch.randn(4, 5)) for shape in shapes]
     for end in range(len(sizes) + 1):
         window, again = RunWindow(SIZE, dtype=dtype), RunWindow(SIZE, dtype=dtype)
-        has_prompts = dtype != torch.float64
+        for each in (window, again):
+            for samples in known:
+                each.append(*samples)
+            each.entered = 0
         progress = grow(tmp_path / str(end), sizes[:end], window, has_prompts)
         checkpoints = Checkpoints(tmp_path / str(end), SIZE)
         checkpoints.restore(again, "cpu")
         assert checkpoints.last() == progress
+        assert again.shapes == window.shapes
         assert_equal(again, window)
+        for shape in shapes:
+            assert torch.equal(*(each.of_shape(shape).features for each in (window, again)))
         more = torch.randn(3, 4, 3, 3), torch.randn(3, 5) if has_prompts else None
         window.append(*more)
         again.append(*more)
@@ -259,24 +275,6 @@ def test_an_unwritable_folder_is_reported_in_one_sentence(tmp_path):
     refused = pytest.raises(OSError, match=r"cannot write to .*file/run: Not a directory$")
     with refused, RunFolder(tmp_path / "file" / "run", 5).locked():
         pass
-
-
-@pytest.mark.parametrize("shapes", [[(4, 3, 3)], [(4, 5, 5)], [(4, 3, 3), (4, 5, 5)]])
-@pytest.mark.parametrize("batches", [[2], [2, 3, 1], [2, 3, 3, 3, 3]])
-def test_a_resumed_run_keeps_the_samples_that_it_began_with(tmp_path, batches, shapes):
-    known = [(torch.randn(4, *shape), torch.randn(4, 5)) for shape in shapes]
-    window, again = RunWindow(SIZE), RunWindow(SIZE)
-    for each in (window, again):
-        for samples in known:
-            each.append(*samples)
-        each.entered = 0
-    grow(tmp_path, batches, window)
-    Checkpoints(tmp_path, SIZE).restore(again, "cpu")
-    assert_equal(again, window)
-    assert again.shapes == window.shapes
-    assert again.entered == sum(batches)
-    for shape in shapes:
-        assert torch.equal(*(each.of_shape(shape).features for each in (window, again)))
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,7 @@ STRONG = [(limited_interval, 0.4), (cads, 0.25), (seed_variance, 3.0), (particle
 
 @pytest.fixture(scope="module")
 def pipe(tiny_sdxl_folder):
-    loaded = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
-    loaded.set_progress_bar_config(disable=True)
-    return loaded
+    return StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
 
 
 @pytest.fixture

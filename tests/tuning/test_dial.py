@@ -4,7 +4,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.helpers.batches_at_hand import labels_of, report_of
-from tests.helpers.browsing import chromium, watched
+from tests.helpers.browsing import watched
 from vendi_guidance.tuning.dial import NO_JUDGE, Point, Score, choose, scored, verdict
 from vendi_guidance.tuning.page import save_page
 
@@ -60,10 +60,10 @@ def test_scores_are_compared_with_those_at_0(measured):
     assert [score.value for score in guided.cost] == [18.0, 0.5]
 
 
-def test_the_page_keeps_nobody_out(measured, tmp_path):
+def test_the_page_keeps_nobody_out(measured, tmp_path, browser):
     settings = {"model": "<b>model</b>", "prompts": 16, "images_per_prompt": 4, "lora": None}
     page = save_page(tmp_path, measured, 0.4, settings)
-    with chromium() as browser, watched(browser, "requestfailed") as (open_page, _):
+    with watched(browser, "requestfailed") as (open_page, _):
         for width, scheme in ((1280, "light"), (400, "dark")):
             opened = open_page(page.as_uri(), width, scheme)
             assert opened.title() == "<b>model</b> along the dial"
