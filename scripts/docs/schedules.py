@@ -7,7 +7,6 @@ configurations in schedules.json; no weights are needed.
 import json
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -25,8 +24,8 @@ from vendi_guidance.guidance.budget import own_evaluations
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Level, Step
-from vendi_guidance.guidance.timing import FEW, cfg_every
+from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.timing import cfg_every, level_of_rounds, wanted_ratio
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
@@ -40,26 +39,21 @@ COLUMNS = (
 
 
 class Schedule(NamedTuple):
-    """A model's levels, as noise-to-signal ratios, and the cost of rounds.
+    """A model's levels, as noise-to-signal ratios, and its rounds at the default settings.
 
     Attributes:
         starts: levels before each step.
-        wanted: level of the rounds.
-        nearest: index of the step that begins nearest to `wanted`, in log; None if all steps begin
-            with pure noise.
-        inserted: nearest level to `wanted` that the network was trained at.
-        after: index of the step after which it is inserted, the first to end below `wanted`.
-        timestep: the network's timestep at `inserted`.
+        wanted: level at which rounds are wanted.
+        made: level at which they are made.
+        index: index of the step that they repeat.
         evaluations: network evaluations per sample without guidance.
         guided: network evaluations per sample with guidance.
     """
 
     starts: list[float]
     wanted: float
-    nearest: int | None
-    inserted: float
-    after: int
-    timestep: float
+    made: float
+    index: int
     evaluations: int
     guided: int
 
@@ -89,9 +83,8 @@ def _mu(model: dict[str, Any], config: Any) -> float:
 
 
 def schedule_of(model: dict[str, Any]) -> Schedule:
-    """Run a model's scheduler step by step, and read its levels at the default settings."""
-    settings, scheduler, levels = Rounds(), scheduler_of(model), []
-    wanted = settings.level * math.prod(model["latent"]) ** 0.5
+    """Run a model's scheduler step by step, and find the step whose rounds are due."""
+    scheduler, levels = scheduler_of(model), []
     sample = torch.zeros(1, 1, 2, 2)
     with Watch(scheduler) as watch:
         for timestep in scheduler.timesteps:
@@ -99,41 +92,27 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
                 scheduler.scale_model_input(sample, timestep)
             scheduler.step(torch.zeros_like(sample), timestep, sample)
             levels.append(watch.levels)
-        inserted = watch.at(wanted)
-        timestep = watch.timestep_at(inserted)
-    starts = [before.ratio for before, _ in levels]
-    finite = [index for index, ratio in enumerate(starts) if ratio < math.inf]
-    return Schedule(
-        starts,
-        wanted,
-        min(finite, key=lambda index: abs(math.log(starts[index] / wanted)), default=None),
-        inserted.ratio,
-        next(index for index, (_, after) in enumerate(levels) if after.ratio < wanted),
-        timestep,
-        len(levels) * (1 + model["cfg"]),
-        _guided(model, levels, settings),
-    )
-
-
-def _guided(model: dict[str, Any], levels: Sequence[tuple[Level, Level]], settings: Rounds) -> int:
-    """Network evaluations per sample in a call with rounds at the step that is due."""
-    latents = torch.empty(1, *model["latent"], device="meta")
+    settings, latents = Rounds(), torch.empty(1, *model["latent"], device="meta")
     engine = Engine(settings, Memory(1))
+    starts, per_step = [before.ratio for before, _ in levels], 1 + model["cfg"]
     spent, is_reused = model["cfg"], False  # only the first step has CFG
     for index, between in enumerate(levels):
         spent += not is_reused
         network: Any = SimpleNamespace(
             levels=between,
-            evaluations_per_step=1 + model["cfg"],
+            at=watch.at,
+            evaluations_per_step=per_step,
             spent=spent,
-            ahead=[before.ratio for before, _ in levels[index + 1 :]],
+            ahead=starts[index + 1 :],
             cfg_every=cfg_every(settings),
             has_prompt=True,
             is_undistilled=False,
         )
         step = Step(index, len(levels), latents, network=network)
         if engine.is_due(step):
-            return own_evaluations(step, settings) + engine.evaluations(step)
+            wanted, made = wanted_ratio(step, settings), level_of_rounds(step, settings).ratio
+            guided = own_evaluations(step, settings) + engine.evaluations(step)
+            return Schedule(starts, wanted, made, index, len(levels) * per_step, guided)
         is_reused = engine.is_undecided(step)
     raise ValueError(f"no step of {model['name']} is due")
 
@@ -142,17 +121,13 @@ def rows() -> str:
     """The page's table."""
     cells = []
     for model in MODELS:
-        starts, wanted, nearest, inserted, after, _, *costs = schedule_of(model)
+        starts, wanted, made, index, *costs = schedule_of(model)
         name = f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
         listed = [shown(ratio) for ratio in starts]
         if len(listed) > SHOWN:
             listed[SHOWN // 2 : -SHOWN // 2] = ["..."]
-        is_distilled = model["steps"] <= FEW and not model["cfg"]
-        if is_distilled or nearest is None:
-            made = f"{shown(inserted)} ({after + 1})"
-        else:
-            made = f"{shown(starts[nearest])} ({nearest + 1})"
-        cells.append([name, ", ".join(listed), shown(wanted), made, *costs])
+        rounds = f"{shown(made)} ({index + 1})"
+        cells.append([name, ", ".join(listed), shown(wanted), rounds, *costs])
     return table(COLUMNS, cells, 2)
 
 

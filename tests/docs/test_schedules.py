@@ -49,13 +49,11 @@ def test_levels_are_those_of_a_pipeline_with_the_models_scheduler(model):
     assert schedule_of(model | {"size": SMALL}).starts == pytest.approx(found)
 
 
-def test_what_is_inserted_is_the_wanted_level_or_the_highest_of_training():
+def test_rounds_are_made_at_the_wanted_level_or_at_the_highest_of_training():
     flow, trained_to = (
         schedule_of(model_of(*it)) for it in (("FLUX.1 schnell", 4), ("SDXL-Lightning", 4))
     )
-    assert flow.wanted == flow.inserted == pytest.approx(0.2 * 512)
-    assert flow.timestep == pytest.approx(1000 * 102.4 / 103.4)
-    assert (flow.nearest, flow.after, flow.evaluations) == (1, 0, 4)
-    assert trained_to.inserted == pytest.approx(14.6, abs=0.02)
+    assert flow.wanted == flow.made == pytest.approx(0.2 * 512)
+    assert trained_to.made == pytest.approx(14.6, abs=0.02)
     assert trained_to.wanted == pytest.approx(0.2 * 256)
-    assert (trained_to.nearest, trained_to.after, trained_to.timestep) == (0, 0, 999)
+    assert flow.index == trained_to.index == 0 and flow.evaluations == 4
