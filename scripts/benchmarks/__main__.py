@@ -36,7 +36,7 @@ def main(device: torch.device, output: Path, quick: bool) -> None:
     on_gpu = device.type == "cuda"
     items = QUICK if quick else SCORES | ON_GPU if on_gpu else SCORES
     windows, batches = ((8,), (1, 2)) if quick else (guidance.WINDOWS, guidance.BATCHES)
-    parts = [f"{machine(device)}.", "## Scores", "\n".join(scores.lines(items, device))]
+    parts = [f"{machine(device)}.", "## Scores", scores.all_methods(items, device)]
     parts += ["## Guidance", *guidance.tables(windows, batches, device)]
     parts += ["Whole calls at the default:", guidance.calls(device)]
     save_text(output / "benchmarks.md", "\n\n".join(parts))

@@ -11,9 +11,15 @@ from typing import Any, NamedTuple
 
 import click
 import torch
+from torch import Tensor
 
 from vendi_guidance.commands.run_options import DEVICE
 from vendi_guidance.storage.files import whole_file
+
+LATENT, POOLED = (4, 128, 128), 1280
+"""Shape of SDXL's latents at 1024 pixels, and width of its pooled prompt embeddings."""
+
+CLUSTERS = 50
 
 _MEMORY_STATUS, _RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -89,6 +95,14 @@ def machine(device: torch.device) -> str:
     return f"{_processor()}, {torch.get_num_threads()} threads; {versions}"
 
 
+def random_samples(count: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+    """(count, 4, 128, 128) latents, and (count, 1280) embeddings of prompts, of which 50 differ."""
+    generator = torch.Generator(device).manual_seed(0)
+    prompts = torch.randn(CLUSTERS, POOLED, generator=generator, device=device)
+    chosen = torch.randint(CLUSTERS, (count,), device=device)
+    return torch.randn(count, *LATENT, device=device), prompts[chosen]
+
+
 device_option = click.option(
     "--device", type=torch.device, default=DEVICE, show_default="a GPU, else cpu"
 )
@@ -105,15 +119,11 @@ def several(
     )
 
 
-def line_of(cells: Iterable[object]) -> str:
-    """A line of a Markdown table."""
-    return f"| {' | '.join(map(str, cells))} |"
-
-
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]], text_columns: int) -> str:
     """A Markdown table; columns after the first `text_columns` are numbers, aligned right."""
     rules = ["---"] * text_columns + ["--:"] * (len(titles) - text_columns)
-    return "\n".join(map(line_of, [titles, rules, *rows]))
+    lines = [titles, rules, *rows]
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
 
 
 def save_text(path: Path, text: str) -> None:

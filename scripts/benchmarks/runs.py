@@ -24,14 +24,13 @@ import torch
 from PIL import Image, ImageFilter
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from scripts.benchmarks.measuring import machine, measure
+from scripts.benchmarks.measuring import machine, measure, random_samples
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.folder import Checkpoints, Progress, RunWindow
 from vendi_guidance.storage.imagefolder import save_image
 from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.prompt_files import open_prompts
 
-LATENTS, PROMPT = (4, 128, 128), 1280
 BATCH, WINDOW = 8, 300
 
 
@@ -39,7 +38,7 @@ BATCH, WINDOW = 8, 300
 @click.option("--prompts", type=click.IntRange(1), default=100_000, help="Prompts in the file.")
 def main(prompts: int) -> None:
     click.echo(machine(torch.device("cpu")))
-    samples = torch.randn(BATCH, *LATENTS), torch.randn(BATCH, PROMPT)
+    samples = random_samples(BATCH)
     with tempfile.TemporaryDirectory() as name:
         for suffix in ("txt", "jsonl", "csv"):
             time_prompt_file(Path(name, f"prompts.{suffix}"), prompts)

@@ -6,7 +6,7 @@ Approximations are compared with the exact score instead, in time and in value. 
 in single precision: images in 50 clusters of 768 dimensions, prompts in 50 clusters of 512.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, line_of, measure
+from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, measure, table
 from vendi_guidance.kernels.base import upper_triangle
 from vendi_guidance.kernels.standard import Gaussian, Product
 from vendi_guidance.kernels.streams import CHUNK
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import conditional_rke, conditional_vendi, rke, vendi
-from vendi_guidance.scores.linalg import FLOAT64_UP_TO
+from vendi_guidance.scores.linalg import to_precise
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, RandomFourier
 
 D, M, CLUSTERS = 768, 512, 50
@@ -45,8 +45,7 @@ class Sample:
     @cached_property
     def matrix(self) -> Tensor:
         """K / n, in the precision that `Exact` decomposes it in."""
-        matrix = KERNEL_X.gram(self.x).div_(len(self.x))
-        return matrix.double() if len(matrix) <= FLOAT64_UP_TO else matrix
+        return to_precise(KERNEL_X.gram(self.x).div_(len(self.x)))
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,6 @@ class Method:
     run: Callable[[Sample], Tensor]
     baseline: Callable[[Sample], Any]
     baseline_name: str
-
-    @property
-    def is_approximate(self) -> bool:
-        return self.baseline_name.startswith("exact")
 
 
 def upper_products(*features: Tensor) -> None:
@@ -160,19 +155,16 @@ METHODS = {
 }
 
 
-HEAD = (
-    "| n | method | seconds | peak MiB | baseline | seconds | ratio | difference |",
-    "|--:|---|--:|--:|---|--:|--:|---|",
-)
+TITLES = "n", "method", "seconds", "peak MiB", "baseline", "seconds", "ratio", "difference"
 
 
-def lines(items: Mapping[int, Iterable[str]], device: torch.device) -> Iterator[str]:
-    """The lines of the table, for a mapping from numbers of items to names of methods."""
-    yield from HEAD
+def all_methods(items: Mapping[int, Iterable[str]], device: torch.device) -> str:
+    """The table, for a mapping from numbers of items to names of methods."""
+    rows: list[list[str]] = []
     for n, names in items.items():
         sample = make_sample(n, device)
-        for name in names:
-            yield row(METHODS[name], sample, device)
+        rows += [row(METHODS[name], sample, device) for name in names]
+    return table(TITLES, rows, 2)
 
 
 def make_sample(n: int, device: torch.device) -> Sample:
@@ -186,20 +178,14 @@ def make_sample(n: int, device: torch.device) -> Sample:
     return Sample(clusters(D), clusters(M))
 
 
-def row(method: Method, sample: Sample, device: torch.device) -> str:
-    """A line of the table."""
+def row(method: Method, sample: Sample, device: torch.device) -> list[str]:
+    """A line of the table; the difference is the relative error of an approximation."""
     if method.baseline_name.endswith("eigvalsh"):
         _ = sample.matrix  # computed here so that it is not timed
     functions = partial(method.run, sample), partial(method.baseline, sample)
-    pair = Pair(*measure(functions, device))
-    own = in_seconds(pair.run.seconds), in_mebibytes(pair.run.peak)
-    baseline = method.baseline_name, in_seconds(pair.baseline.seconds)
-    error = difference(method, pair)
-    return line_of([f"{len(sample.x):,}", method.name, *own, *baseline, pair.ratio, error])
-
-
-def difference(method: Method, pair: Pair) -> str:
-    """The relative error of an approximation."""
-    if not method.is_approximate:
-        return ""
-    return f"{float(pair.run.result / pair.baseline.result) - 1:+.1e}"
+    run, baseline = pair = Pair(*measure(functions, device))
+    is_approximate = method.baseline_name.startswith("exact")
+    error = f"{float(run.result / baseline.result) - 1:+.1e}" if is_approximate else ""
+    own = method.name, in_seconds(run.seconds), in_mebibytes(run.peak)
+    compared = method.baseline_name, in_seconds(baseline.seconds)
+    return [f"{len(sample.x):,}", *own, *compared, pair.ratio, error]

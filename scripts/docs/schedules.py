@@ -45,7 +45,7 @@ class Schedule(NamedTuple):
         starts: levels before each step.
         wanted: level at which rounds are wanted.
         made: level at which they are made.
-        index: index of the step that they repeat.
+        step: index of the step that they repeat.
         evaluations: network evaluations per sample without guidance.
         guided: network evaluations per sample with guidance.
     """
@@ -53,7 +53,7 @@ class Schedule(NamedTuple):
     starts: list[float]
     wanted: float
     made: float
-    index: int
+    step: int
     evaluations: int
     guided: int
 
@@ -121,12 +121,12 @@ def rows() -> str:
     """The page's table."""
     cells = []
     for model in MODELS:
-        starts, wanted, made, index, *costs = schedule_of(model)
+        starts, wanted, made, step, *costs = schedule_of(model)
         name = f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
         listed = [shown(ratio) for ratio in starts]
         if len(listed) > SHOWN:
             listed[SHOWN // 2 : -SHOWN // 2] = ["..."]
-        rounds = f"{shown(made)} ({index + 1})"
+        rounds = f"{shown(made)} ({step + 1})"
         cells.append([name, ", ".join(listed), shown(wanted), rounds, *costs])
     return table(COLUMNS, cells, 2)
 

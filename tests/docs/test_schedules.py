@@ -56,4 +56,4 @@ def test_rounds_are_made_at_the_wanted_level_or_at_the_highest_of_training():
     assert flow.wanted == flow.made == pytest.approx(0.2 * 512)
     assert trained_to.made == pytest.approx(14.6, abs=0.02)
     assert trained_to.wanted == pytest.approx(0.2 * 256)
-    assert flow.index == trained_to.index == 0 and flow.evaluations == 4
+    assert flow.step == trained_to.step == 0 and flow.evaluations == 4
