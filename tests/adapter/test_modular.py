@@ -15,7 +15,7 @@ from diffusers.modular_pipelines.stable_diffusion_xl.modular_blocks_stable_diffu
 
 from tests.adapter.test_denoiser import module_of
 from tests.helpers.tiny_pipelines import CASES, NEGATIVE, WORDS, Case, evaluations
-from tests.helpers.tiny_text import WIDTH
+from tests.helpers.tiny_transformers import network
 from tests.helpers.tiny_unets import XL, scheduler, unet, vae
 from vendi_guidance import VendiGuidance, guide_loops
 from vendi_guidance.adapter.modular import BEGIN, GUIDE
@@ -61,21 +61,9 @@ def stable_diffusion_xl():
 
 def anima():
     def components():
-        transformer = diffusers.CosmosTransformer3DModel(
-            in_channels=4,
-            out_channels=4,
-            num_attention_heads=2,
-            attention_head_dim=16,
-            num_layers=1,
-            mlp_ratio=2,
-            text_embed_dim=WIDTH,
-            adaln_lora_dim=4,
-            max_size=(4, 16, 16),
-            patch_size=(1, 2, 2),
-            rope_scale=(1.0, 1.0, 1.0),
-            concat_padding_mask=True,
-            extra_pos_embed_type=None,
-        )
+        config = {"attention_head_dim": 16, "adaln_lora_dim": 4, "extra_pos_embed_type": None}
+        config |= {"mlp_ratio": 2, "max_size": (4, 16, 16), "rope_scale": (1.0, 1.0, 1.0)}
+        transformer = network("CosmosTransformer3DModel", **config)
         flow = diffusers.FlowMatchEulerDiscreteScheduler()
         return {"transformer": transformer, "scheduler": flow}
 

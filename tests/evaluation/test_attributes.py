@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from math import comb, log
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -154,25 +155,13 @@ def test_zero_shot_compares_images_with_phrases_of_each_value():
     assert all("{value}" in template and "{attribute}" in template for template in TEMPLATES)
 
 
-class Seen(Probe):
-    """A probe that sees a cat, bold where an image is bright."""
-
-    def __init__(self) -> None:
-        super().__init__(["cat"], [("weight", ["regular", "bold"])], "{concept}, {weight}")
-
-    def embed(self, images):
-        return torch.tensor([[np.asarray(i).mean() - 127.0] for i in images])
-
-    def looks_of(self, features):
-        return [("cat", "bold" if row.mean() > 0 else "regular") for row in features]
-
-
 def test_a_probe_says_the_values_of_its_own_attributes():
-    judge, weight = ProbeJudge(Seen()), Attribute("weight", ("bold", "regular"))
-    features = judge.embed(greys(0, 255, 0))
-    assert judge.probabilities(features, weight).tolist() == [[0, 1], [1, 0], [0, 1]]
+    probe = Mock(attributes={"weight": ["regular", "bold"]})
+    probe.looks_of.return_value = [("cat", weight) for weight in ("regular", "bold", "regular")]
+    judge, weight = ProbeJudge(probe), Attribute("weight", ("bold", "regular"))
+    assert judge.probabilities(torch.ones(3, 1), weight).tolist() == [[0, 1], [1, 0], [0, 1]]
     with pytest.raises(ValueError, match="does not know these values of 'light', only weight"):
-        judge.probabilities(features, LIGHT)
+        judge.probabilities(torch.ones(3, 1), LIGHT)
 
 
 def test_a_judge_reads_each_image_once_however_many_the_attributes():
