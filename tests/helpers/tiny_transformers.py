@@ -8,6 +8,7 @@ from typing import Any
 import diffusers
 from diffusers import FlowMatchEulerDiscreteScheduler
 
+from tests.helpers import tiny_unets
 from tests.helpers.tiny_text import TOKENS, WIDTH, Letters, LettersEncoder
 
 SMALL: dict[str, Any] = {
@@ -108,16 +109,8 @@ def cogvideox() -> Any:
 
 def flux2_klein() -> Any:
     """With a VAE that halves height and width: the pipeline needs one even for latent output."""
-    vae = diffusers.AutoencoderKLFlux2(
-        latent_channels=4,
-        block_out_channels=(8, 8),
-        down_block_types=("DownEncoderBlock2D",) * 2,
-        up_block_types=("UpDecoderBlock2D",) * 2,
-        norm_num_groups=4,
-        layers_per_block=1,
-        sample_size=16,
-        mid_block_add_attention=False,
-    )
+    sizes = {"latent_channels": 4, "layers_per_block": 1}
+    vae = diffusers.AutoencoderKLFlux2.from_config(tiny_unets.vae().config, **sizes)
     transformer = network("Flux2Transformer2DModel", **FLUX2, guidance_embeds=False)
     return flow("Flux2Klein", transformer, NO_TEXT | {"vae": vae})
 
