@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from diffusers import (
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
 )
-from diffusers.models.attention_processor import Attention
+from diffusers.models.attention_processor import JointAttnProcessor2_0
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, T5TokenizerFast
 
 from scripts.demo.faces import Faces
@@ -145,7 +146,7 @@ def make_transformer(shape: Flow, channels: int, size: int) -> SD3Transformer2DM
     return transformer
 
 
-class WeightedLastToken:
+class WeightedLastToken(TorchFunctionMode):
     """SD3's joint attention in which the last context token stands for `count` equal tokens.
 
     Context tokens have no positions, so equal ones stay equal in every layer. Training with one
@@ -153,29 +154,19 @@ class WeightedLastToken:
     """
 
     def __init__(self, count: int) -> None:
+        super().__init__()
         self.weight = math.log(count)
+        self.attention = JointAttnProcessor2_0()
 
-    def __call__(
-        self,
-        attn: Attention,
-        hidden_states: Tensor,
-        encoder_hidden_states: Tensor,
-        attention_mask: None = None,
-    ) -> tuple[Tensor, Tensor]:
-        image, context = hidden_states, encoder_hidden_states
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        with self:
+            return self.attention(*args, **kwargs)
 
-        def heads(x: Tensor) -> Tensor:
-            return x.unflatten(2, (attn.heads, -1)).transpose(1, 2)
-
-        query = attn.norm_q(heads(attn.to_q(image)))
-        key = attn.norm_k(heads(attn.to_k(image)))
-        value = heads(attn.to_v(image))
-        query = torch.cat([query, attn.norm_added_q(heads(attn.add_q_proj(context)))], dim=2)
-        key = torch.cat([key, attn.norm_added_k(heads(attn.add_k_proj(context)))], dim=2)
-        value = torch.cat([value, heads(attn.add_v_proj(context))], dim=2)
-        weights = query.new_zeros(key.shape[2])
-        weights[-1] = self.weight
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=weights[None])
-        mixed = mixed.transpose(1, 2).flatten(2)
-        image, context = mixed[:, : image.shape[1]], mixed[:, image.shape[1] :]
-        return attn.to_out[0](image), context if attn.context_pre_only else attn.to_add_out(context)
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            query, key, _ = args
+            weights = query.new_zeros(1, key.shape[2])
+            weights[:, -1] = self.weight
+            kwargs |= {"attn_mask": weights}
+        return func(*args, **kwargs)
