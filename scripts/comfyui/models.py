@@ -64,13 +64,12 @@ def random_flux() -> Any:
 
 def flux_parameters() -> dict[str, Any]:
     """`FLUX`, as far as this ComfyUI has its parameters; 0, False or [] for other required ones."""
-    values, types = {}, get_type_hints(FluxParams)
-    for field in fields(FluxParams):
-        if field.name in FLUX:
-            values[field.name] = FLUX[field.name]
-        elif field.default is MISSING:
-            values[field.name] = types[field.name]()
-    return values
+    types = get_type_hints(FluxParams)
+    return {
+        field.name: FLUX.get(field.name, types[field.name]())
+        for field in fields(FluxParams)
+        if field.name in FLUX or field.default is MISSING
+    }
 
 
 def randomised(model: Any) -> Any:
