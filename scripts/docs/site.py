@@ -30,13 +30,11 @@ OUTSIDE = {
 }
 """Files outside docs/ -> their names on the site."""
 
-NOTEBOOKS = {"quickstart.ipynb": "quickstart.md"}
-"""Notebooks in docs/ -> pages on the site."""
+NOTEBOOK, ITS_PAGE = "quickstart.ipynb", "quickstart.md"
 
 FORMULA_SIZE = 17
 """In pixels; the text has 16."""
 
-FILE_NAME = re.compile(r"\[(?:[\w-]+/)?([\w-]+)\.md\]\(")
 MATH = re.compile(r"^```math\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 FORMULA = re.compile(
@@ -51,33 +49,26 @@ def write_pages(folder: Path = PAGES) -> None:
     shutil.copytree(ROOT / "docs", folder)
     for source, name in OUTSIDE.items():
         shutil.copyfile(ROOT / source, folder / name)
-    for source, name in NOTEBOOKS.items():
-        notebook = json.loads((folder / source).read_text("utf-8"))
-        (folder / name).write_text(notebook_page(notebook), "utf-8")
+    notebook = json.loads((folder / NOTEBOOK).read_text("utf-8"))
+    (folder / ITS_PAGE).write_text(notebook_page(notebook), "utf-8")
     for page in folder.rglob("*.md"):
         name = page.relative_to(folder).as_posix()
         page.write_text(site_markdown(page.read_text("utf-8"), name), "utf-8")
 
 
 def site_markdown(markdown: str, name: str) -> str:
-    """Adapt a page to the site: link targets, link texts that are file names, and formulas, which
-    GitHub takes from `math` blocks."""
+    """Adapt a page to the site: link targets, and formulas, which GitHub reads from `math`
+    blocks."""
     sources = {page: source for source, page in OUTSIDE.items()}
     folder = posixpath.dirname(sources.get(name, f"docs/{name}"))
-    pages = {f"docs/{notebook}": page for notebook, page in NOTEBOOKS.items()} | OUTSIDE
+    pages = {f"docs/{NOTEBOOK}": ITS_PAGE} | OUTSIDE
 
     def on_the_site(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(folder, link[1]))
         page = pages.get(target, target.removeprefix("docs/"))
         return posixpath.relpath(page, posixpath.dirname(name))
 
-    markdown = FILE_NAME.sub(lambda link: f"[{title_of(link[1])}](", markdown)
     return LINK.sub(on_the_site, MATH.sub(r"$$\n\1$$", markdown))
-
-
-def title_of(name: str) -> str:
-    """The title of a page, from the name of its file."""
-    return name.replace("-", " ") if name.islower() else name.capitalize()
 
 
 class Formulas(Extension, Postprocessor):
