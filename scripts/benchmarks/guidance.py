@@ -23,11 +23,12 @@ from tqdm import tqdm
 
 from scripts.benchmarks.measuring import (
     POOLED,
-    Pair,
+    Measured,
     in_mebibytes,
     in_seconds,
     measure,
     random_samples,
+    ratio,
     table,
 )
 from vendi_guidance import VendiGuidedSDXLPipeline
@@ -72,8 +73,8 @@ def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device)
             cells: list[object] = [f"{size:,}", batch]
             for names in PAIRS:
                 pairs = [measured(name, space, window, *samples) for name in names]
-                least = min(pair.baseline.seconds for pair in pairs)
-                cells += [in_seconds(least), *(pair.ratio for pair in pairs)]
+                least = min(baseline.seconds for _, baseline in pairs)
+                cells += [in_seconds(least), *(ratio(*pair) for pair in pairs)]
             rows.append(cells)
     for space, rows in lines.items():
         yield f"Space `{space}`:"
@@ -82,7 +83,7 @@ def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device)
 
 def measured(
     name: str, space: str, window: SlidingWindow, latents: Tensor, prompts: Tensor
-) -> Pair:
+) -> list[Measured]:
     """Measure a step with this objective, and its baseline."""
     sigma = KERNEL_PROMPT if name.startswith("conditional") else None
     objective = OBJECTIVES[name](KERNELS[space], sigma)
@@ -99,7 +100,7 @@ def measured(
 
     step()  # the window's work per batch is not timed
     functions = step, linear_algebra(window, latents, with_eigh=name.endswith("vendi"))
-    return Pair(*measure(functions, latents.device, least=2, most=40))
+    return measure(functions, latents.device, least=2, most=40)
 
 
 def linear_algebra(window: SlidingWindow, latents: Tensor, with_eigh: bool) -> Callable[[], None]:
@@ -133,7 +134,7 @@ def calls(device: torch.device, batches: Sequence[int] = (1, 8, 16)) -> str:
     rows: list[list[object]] = []
     for batch in batches:
         functions = [partial(call, batch, diversity) for diversity in (DIVERSITY, 0)]
-        run, stock = pair = Pair(*measure(functions, device, least=3, most=9))
+        run, stock = measure(functions, device, least=3, most=9)
         times = in_seconds(run.seconds), in_mebibytes(run.peak), in_seconds(stock.seconds)
-        rows.append(["16 steps of the demo SDXL", batch, *times, pair.ratio])
+        rows.append(["16 steps of the demo SDXL", batch, *times, ratio(run, stock)])
     return table(CALL_TITLES, rows, 1)

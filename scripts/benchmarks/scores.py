@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scripts.benchmarks.measuring import Pair, in_mebibytes, in_seconds, measure, table
+from scripts.benchmarks.measuring import in_mebibytes, in_seconds, measure, ratio, table
 from vendi_guidance.kernels.base import upper_triangle
 from vendi_guidance.kernels.standard import Gaussian, Product
 from vendi_guidance.kernels.streams import CHUNK
@@ -183,9 +183,9 @@ def row(method: Method, sample: Sample, device: torch.device) -> list[str]:
     if method.baseline_name.endswith("eigvalsh"):
         _ = sample.matrix  # computed here so that it is not timed
     functions = partial(method.run, sample), partial(method.baseline, sample)
-    run, baseline = pair = Pair(*measure(functions, device))
+    run, baseline = measure(functions, device)
     is_approximate = method.baseline_name.startswith("exact")
     error = f"{float(run.result / baseline.result) - 1:+.1e}" if is_approximate else ""
     own = method.name, in_seconds(run.seconds), in_mebibytes(run.peak)
     compared = method.baseline_name, in_seconds(baseline.seconds)
-    return [f"{len(sample.x):,}", *own, *compared, pair.ratio, error]
+    return [f"{len(sample.x):,}", *own, *compared, ratio(run, baseline), error]
