@@ -23,9 +23,9 @@ from scripts.demo.emoji import KERNELS, caption, load_sheets
 from scripts.experiments import convergence, samples
 from scripts.experiments.convergence import PALETTE, output_option, save
 from scripts.experiments.samples import SCORES, Pairs, Scores
-from vendi_guidance import Exact, Gaussian, RandomFourier, find_modes
+from vendi_guidance import Gaussian, RandomFourier, find_modes
 from vendi_guidance.commands.cli import Command
-from vendi_guidance.features.probe import Look, Probe, load_probe
+from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
@@ -34,6 +34,7 @@ COLOURS = dict(zip(SCORES, PALETTE, strict=True))
 TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
 BATCH = 8
 MODES, TOP = 10, 20
+PIXEL_KERNEL = Gaussian(4.0)  # for pixels in [0, 1]
 SHARES = tuple(np.linspace(0, 1, 11).tolist())
 SUBSTITUTION_SIGMA = 12.0  # on the probe's features, where images of one emoji are similar
 
@@ -136,13 +137,13 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     texts = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}")
     short = [concept for concept in concepts for _ in range(images_per_prompt)]
     images = generate(short, steps, 0)
-    looks = looks_of(probe, images)
+    looks = [look[1:] for look in probe.looks(images)]
     counts = range(1, most + 1)
     if (found := len(set(looks))) < most:
         raise ValueError(f"only {found} looks were generated: set --looks to {found} or less")
     long = [caption(concept, *look) for concept, look in zip(short, looks, strict=True)]
     twins = generate(long, steps, len(short))
-    same = np.equal(looks, looks_of(probe, twins)).all(axis=1).mean()
+    same = np.equal(looks, [look[1:] for look in probe.looks(twins)]).all(axis=1).mean()
     click.echo(f"{found} looks; {same:.1%} of the images with a named look have it")
 
     figure = Figure(figsize=(9, 4.5), layout="constrained")
@@ -162,18 +163,16 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
 
 @main.command("mnist-modes", cls=Command, context_settings={"show_default": True})
 @output_option
-@click.option("--sigma", type=float, default=4.0, help="Bandwidth, for pixels in [0, 1].")
-@click.option("--features", type=int, default=4000, help="Random features; 0: exact.")
-@click.option("--seed", type=int, default=0, help="Seed of the random frequencies.")
-def mnist_modes(output: Path, sigma: float, features: int, seed: int) -> None:
+@click.option("--features", type=click.IntRange(min=1), default=4000, help="Random features.")
+def mnist_modes(output: Path, features: int) -> None:
     """Agreement of the modes of MNIST's pixels with its digits (FKEA).
 
     For each of the ten leading modes, prints the commonest digit of its top 20 images and the share
     of images that show it. The figure has a row with the top images of each mode.
     """
     pixels, labels = mnist_data()
-    spectrum = RandomFourier(features, seed) if features else Exact()
-    modes = find_modes(pixels / 255, Gaussian(sigma), count=MODES, top=TOP, spectrum=spectrum)
+    spectrum = RandomFourier(features)
+    modes = find_modes(pixels / 255, PIXEL_KERNEL, count=MODES, top=TOP, spectrum=spectrum)
     rows = [list(mode.rows) for mode in modes]
     leaders = [Counter(labels[own].tolist()).most_common(1)[0] for own in rows]
     for mode, (digit, count) in zip(modes, leaders, strict=True):
@@ -199,11 +198,6 @@ def generate(prompts: Sequence[str], steps: int, seed: int) -> list[Image.Image]
         sampling = {"num_inference_steps": steps, "guidance_scale": 1.0, "generator": generators}
         images += pipe(batch, **sampling).images
     return images
-
-
-def looks_of(probe: Probe, images: Sequence[Image.Image]) -> list[Look]:
-    """The looks that the probe sees, without the concept."""
-    return [look[1:] for look in probe.looks(images)]
 
 
 def collect(by_sample: Iterable[Scores]) -> Scores:

@@ -78,14 +78,6 @@ def mixture_scores(samples: Sequence[Pairs]) -> Scores:
     return evaluate(arguments, "Conditional-Vendi", "Information-Vendi")
 
 
-def substituted(count: int, share: float, r: np.random.Generator) -> np.ndarray:
-    """(count,) the row of each prompt's image when a random share of images is exchanged."""
-    rows = np.arange(count)
-    chosen = r.choice(count, round(share * count), replace=False)
-    rows[chosen] = r.permutation(chosen)
-    return rows
-
-
 def substitution_scores(
     x: Tensor, t: Tensor, kernels: tuple[Gaussian, Gaussian], shares: Sequence[float], seed: int
 ) -> Scores:
@@ -98,7 +90,12 @@ def substitution_scores(
         shares: shares of exchanged images, in [0, 1].
     """
     r = np.random.default_rng(seed)
-    arguments = [(x[substituted(len(x), share, r)], t, *kernels) for share in shares]
+    arguments = []
+    for share in shares:
+        rows = np.arange(len(x))
+        chosen = r.choice(len(x), round(share * len(x)), replace=False)
+        rows[chosen] = r.permutation(chosen)
+        arguments.append((x[rows], t, *kernels))
     return evaluate(arguments, "Information-Vendi", "Information-RKE")
 
 
