@@ -30,9 +30,12 @@ class DemoModel(NamedTuple):
 
 
 EMOJI = ("demo-probe", "prompts/demo.txt", "prompts/named.txt")
+PHOTOS = ("demo-photos-probe", "prompts/photos.txt", "prompts/photos-named.txt")
 FACES = ("demo-faces-probe", "prompts/faces.txt", "prompts/faces-named.txt")
 
 MODELS = {
+    "demo-photos": DemoModel(*PHOTOS, 16, 5.0),
+    "demo-photos-turbo-lora": DemoModel(*PHOTOS, 4, 1.0, "demo-photos"),
     "demo-sdxl": DemoModel(*EMOJI, 16, 5.0),
     "demo-sdxl-turbo-lora": DemoModel(*EMOJI, 4, 1.0, "demo-sdxl"),
     "demo-pixart": DemoModel(*EMOJI, 16, 4.0),

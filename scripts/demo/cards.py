@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from scripts.demo import emoji, faces
+from scripts.demo import emoji, faces, photos
 
 
 def shared(values: Sequence[str], shares: Sequence[float]) -> str:
@@ -22,7 +22,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.filters |= {"format": format, "shared": shared}
-TEMPLATES.globals |= {"emoji": emoji, "faces": faces}
+TEMPLATES.globals |= {"emoji": emoji, "faces": faces, "photos": photos}
 
 
 def write_card(folder: Path, **values: Any) -> None:

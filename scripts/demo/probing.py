@@ -6,10 +6,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
-from scripts.demo.cards import write_card
-from scripts.demo.emoji import Emoji
 from scripts.demo.training import Training, to_model_range, train
 from vendi_guidance.evaluation.attributes import MIX
 from vendi_guidance.features.probe import Probe
@@ -18,7 +17,7 @@ from vendi_guidance.storage.tensors import save_tensors
 TRAINING_FEATURES = "training_features.safetensors"
 
 Looks = tuple[Tensor, Tensor]
-"""(n, 3, 64, 64) uint8 images, and (n, heads) indices of their classes."""
+"""(n, 3, size, size) uint8 images, and (n, heads) indices of their classes."""
 
 
 def make_probe(
@@ -28,23 +27,26 @@ def make_probe(
     tests: Mapping[str, Looks | None],
     mixture: Sequence[tuple[float, Sequence[Sequence[float]]]],
     training: Training,
-) -> None:
-    """Train all heads at once, and save the probe in half precision, with its mixture and card.
+) -> dict[str, dict[str, float]]:
+    """Train all heads at once, and save the probe in half precision, with its mixture.
 
     Args:
-        folder: where the probe is saved; its name selects the card's template.
-        known: training images; a random tenth is held out.
+        folder: where the probe is saved.
+        known: training images; a random tenth is held out if a test is None.
         tests: name -> images to measure accuracy on; None for the held-out tenth.
         mixture: distribution of the attributes that captions leave open: each component's share,
             and its distribution of each attribute's values.
+
+    Returns:
+        The accuracy of each head in each test.
     """
     images, looks = known
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(3))
-    tenth, kept = order.split([len(images) // 10, len(images) - len(images) // 10])
+    tenth = len(images) // 10 if None in tests.values() else 0
+    held_out, kept = order.split([tenth, len(images) - tenth])
     train_probe(probe, (images[kept], looks[kept]), training)
-    held_out = images[tenth], looks[tenth]
     accuracies = {
-        name: accuracy(probe, *(given or held_out), training.device)
+        name: accuracy(probe, given or (images[held_out], looks[held_out]), training.device)
         for name, given in tests.items()
     }
     probe.half().save_pretrained(folder)
@@ -56,7 +58,7 @@ def make_probe(
         for i, (name, values) in enumerate(probe.attributes.items())
     }
     (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
-    write_card(folder, tests=accuracies, images=images, training=training)
+    return accuracies
 
 
 def train_probe(probe: Probe, known: Looks, training: Training) -> None:
@@ -73,25 +75,30 @@ def train_probe(probe: Probe, known: Looks, training: Training) -> None:
     train("probe", [probe], loss, 2e-3, training)
 
 
-@torch.no_grad()
-def accuracy(probe: Probe, images: Tensor, looks: Tensor, device: str) -> dict[str, float]:
+def accuracy(probe: Probe, tested: Looks, device: str) -> dict[str, float]:
     """The accuracy of each head on images that it was not trained on; heads with a single class
     are left out."""
-    parts = [probe(to_model_range(part.to(device))) for part in images.split(256)]
-    heads = zip(("concept", *probe.attributes), zip(*parts, strict=True), looks.T, strict=True)
+    images, looks = tested
+    found = classify(probe, images, device)
+    heads = zip(("concept", *probe.attributes), found, looks.T, strict=True)
     return {
-        name: (torch.cat(scores).argmax(1).cpu() == targets).float().mean().item()
-        for name, scores, targets in heads
-        if scores[0].shape[1] > 1
+        name: (logits.argmax(1) == targets).float().mean().item()
+        for name, logits, targets in heads
+        if logits.shape[1] > 1
     }
 
 
-def save_training_features(probe: Probe, emoji: Emoji, file: Path) -> None:
-    """Write the probe's features of all training images, in the order of `Emoji.images`.
+@torch.no_grad()
+def classify(probe: Probe, images: Tensor, device: str) -> list[Tensor]:
+    """(n, classes) logits of each head for n images, on the CPU."""
+    parts = [probe(to_model_range(part.to(device))) for part in images.split(256)]
+    return [torch.cat(logits).cpu() for logits in zip(*parts, strict=True)]
 
-    The file has (n, 128) float16 "features", the reference for scores of generated images.
-    """
-    save_tensors(file, {"features": probe.embed(emoji.images(emoji.concepts)).half()}, {})
+
+def save_features(probe: Probe, images: Sequence[Image.Image], file: Path) -> None:
+    """Write the probe's (n, 128) float16 "features" of real images, the reference for scores of
+    generated ones."""
+    save_tensors(file, {"features": probe.embed(images).half()}, {})
 
 
 def augment(x: Tensor) -> Tensor:

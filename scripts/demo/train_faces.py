@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from scripts.demo import faces
+from scripts.demo.cards import write_card
 from scripts.demo.faces import Faces
 from scripts.demo.flow import Flow, train_flow
 from scripts.demo.probing import make_probe
@@ -49,12 +50,13 @@ def make_faces_probe(folder: Path, shown: Faces, images: Tensor, training: Train
         "unseen looks": (half_size(unseen.images), unseen.labels),
     }
     known = half_size(images), shown.labels
-    make_probe(folder, probe, known, tests, faces.open_shares(), training)
+    accuracies = make_probe(folder, probe, known, tests, faces.open_shares(), training)
+    write_card(folder, tests=accuracies, images=images, training=training)
 
 
 def half_size(images: Tensor) -> Tensor:
     """(n, 3, 128, 128) uint8 to (n, 3, 64, 64), resized as the probe resizes its input."""
-    small = [probe_pixels(Image.fromarray(one.permute(1, 2, 0).numpy())) for one in images]
+    small = [probe_pixels(Image.fromarray(one.permute(1, 2, 0).numpy()), 64) for one in images]
     return ((torch.stack(small) + 1) * 127.5).round().byte()
 
 

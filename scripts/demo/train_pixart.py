@@ -14,7 +14,13 @@ from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
 from scripts.demo.emoji import Emoji, load_sheets
 from scripts.demo.held_out import save_measured
-from scripts.demo.training import Training, noise_schedule, train_velocity, training_options
+from scripts.demo.training import (
+    Training,
+    latents_of,
+    noise_schedule,
+    train_denoiser,
+    training_options,
+)
 
 TOKENS = 32  # length of the longest prompt
 SAMPLING = {  # of the images scored for the model card
@@ -105,7 +111,9 @@ def train_pixart(pipeline: PixArtSigmaPipeline, emoji: Emoji, training: Training
 
     transformer.set_default_attn_processor()  # on CPUs, half the time of fused gradients
     modules = [transformer, text_encoder]
-    return train_velocity("pixart", modules, predict, emoji, pipeline.vae, training)
+    latents = latents_of(pipeline.vae, emoji.pixels, device)
+    given = predict, emoji, latents, noise_schedule()
+    return train_denoiser("pixart", modules, *given, training)
 
 
 if __name__ == "__main__":

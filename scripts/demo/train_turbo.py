@@ -6,13 +6,14 @@ trajectory to its end. Both stages keep files in --work; the same command resume
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import click
 import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers import (
+    DDIMScheduler,
     DiffusionPipeline,
     FlowMatchEulerDiscreteScheduler,
     SchedulerMixin,
@@ -28,9 +29,12 @@ from scripts.demo.emoji import Emoji, load_sheets
 from scripts.demo.faces import Faces, sample_faces
 from scripts.demo.flow import T5_TOKENS, WeightedLastToken
 from scripts.demo.held_out import Measured, measure
+from scripts.demo.photos import sample_captions
 from scripts.demo.train_faces import IMAGES
 from scripts.demo.training import Training, autocast, train, training_options
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
+
+Captions: TypeAlias = Callable[[int, np.random.Generator], list[str]]
 
 CHUNK = 64  # captions per file of trajectories
 OWN_FROM = 400  # training step from which the student also learns from its own jumps
@@ -52,7 +56,11 @@ class Student(NamedTuple):
     rank: int
 
 
-STUDENTS = {"demo-sdxl-turbo-lora": Student(8, 20), "demo-faces-turbo-lora": Student(16, 12)}
+STUDENTS = {
+    "demo-sdxl-turbo-lora": Student(8, 20),
+    "demo-faces-turbo-lora": Student(16, 12),
+    "demo-photos-turbo-lora": Student(16, 24),
+}
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -61,16 +69,18 @@ STUDENTS = {"demo-sdxl-turbo-lora": Student(8, 20), "demo-faces-turbo-lora": Stu
 @click.option("--chunks", type=click.IntRange(1), default=28, help="Trajectory batches.")
 def main(training: Training, name: str, chunks: int) -> None:
     student, base, output = STUDENTS[name], MODELS[name].base, training.assets / name
-    is_flow = base == "demo-faces"
-    pictures = training.assets / "demo-pictures"
-    captioned = sample_faces(IMAGES, 0) if is_flow else load_sheets(pictures)
+    caption, images = captions_of(base, training.assets)
     training = training._replace(work=training.work / name)
     training.work.mkdir(exist_ok=True)
     teacher, cfg = training.assets / base, MODELS[base].guidance_scale
     pipeline = DiffusionPipeline.from_pretrained(teacher).to(training.device)
     pipeline.set_progress_bar_config(disable=True)
     sampling = {"num_inference_steps": student.steps, "guidance_scale": cfg}
-    captions, trajectories = collect_trajectories(pipeline, captioned, chunks, sampling, training)
+    if not is_flow(pipeline.scheduler):
+        pipeline.scheduler = DDIMScheduler.from_config(
+            from_noise(pipeline.scheduler).config, clip_sample=False, set_alpha_to_one=True
+        )
+    captions, trajectories = collect_trajectories(pipeline, caption, chunks, sampling, training)
     seconds = train_student(pipeline, captions, trajectories, student, training)
     save_lora(pipeline, output)
 
@@ -83,15 +93,38 @@ def main(training: Training, name: str, chunks: int) -> None:
 
     measured = {f"the teacher, {student.steps} steps, CFG scale {cfg:g}": score(student.steps, cfg)}
     pipeline.load_lora_weights(output)
+    pipeline.scheduler = from_noise(pipeline.scheduler)
     measured |= {f"{n} steps": score(n, 0.0) for n in (1, 2, 4, 8)}
-    values = {"images": captioned, "measured": measured, "student": student, "cfg": cfg}
+    values = {"images": images, "measured": measured, "student": student, "cfg": cfg}
     write_card(output, trajectories=len(captions), training=training, seconds=seconds, **values)
+
+
+def captions_of(base: str, assets: Path) -> tuple[Captions, Emoji | Faces | None]:
+    """Random captions as in a model's training set, and its images where the assets have them."""
+    if base == "demo-photos":
+        return sample_captions, None
+    captioned = (
+        sample_faces(IMAGES, 0) if base == "demo-faces" else load_sheets(assets / "demo-pictures")
+    )
+    return lambda count, rng: captioned.sample(count, rng)[1], captioned
+
+
+def from_noise(scheduler: SchedulerMixin) -> SchedulerMixin:
+    """The scheduler with its first step at the highest noise level: SDXL's own spacing begins four
+    steps at three quarters of the times, where the image is decided already."""
+    if scheduler.config.get("timestep_spacing") != "leading":
+        return scheduler
+    return type(scheduler).from_config(scheduler.config, timestep_spacing="trailing")
+
+
+def is_flow(scheduler: SchedulerMixin) -> bool:
+    return isinstance(scheduler, FlowMatchEulerDiscreteScheduler)
 
 
 @torch.no_grad()
 def collect_trajectories(
     teacher: DiffusionPipeline,
-    captioned: Emoji | Faces,
+    sample: Captions,
     chunks: int,
     sampling: dict,
     training: Training,
@@ -106,7 +139,7 @@ def collect_trajectories(
         file = training.work / f"trajectories-{number:03}.safetensors"
         if not file.exists():
             rng = np.random.default_rng(number)
-            prompts = [text for text in captioned.sample(CHUNK, rng)[1] if text]
+            prompts = [text for text in sample(CHUNK, rng) if text]
             with autocast(teacher.device, training.dtype):
                 points = generate_trajectories(teacher, prompts, FIRST_SEED + number, sampling)
             save_tensors(file, {"points": points}, {"captions": prompts})
@@ -149,8 +182,7 @@ def train_student(
         The seconds it took.
     """
     scheduler, network = pipeline.scheduler, network_of(pipeline)
-    batch, device = training.batch, training.device
-    is_flow = isinstance(scheduler, FlowMatchEulerDiscreteScheduler)
+    batch, device, flows = training.batch, training.device, is_flow(scheduler)
     predict = predictor(pipeline, captions)
     scheduler.set_timesteps(student.steps)
     times = torch.cat([scheduler.timesteps.float().cpu(), torch.zeros(1)])
@@ -162,15 +194,17 @@ def train_student(
     def own_states(rows: Tensor, at: Tensor) -> Tensor:
         """States at times `at` after the student's own jumps from pure noise."""
         noise, (a, s) = trajectories[rows, 0], levels(scheduler, at)
+        signal, sigma = levels(scheduler, times[:1])
         jump = predict(noise.to(device), times[:1].expand(len(rows)).to(device), rows).cpu()
-        return a * (is_flow * noise - jump) + s * noise
+        clean = (1.0 if flows else signal) * noise - sigma * jump
+        return a * clean + s * (sigma * noise + signal * jump)
 
     def loss(step: int) -> Tensor:
         rows = torch.randint(len(trajectories), (batch,))
         points = torch.multinomial(shares, batch, replacement=True)
         further = torch.rand(batch) * (torch.rand(batch) < BETWEEN)
         at = torch.lerp(times[points], times[points + 1], further)
-        at = at if is_flow else at.floor().clamp(min=1)  # 0 is the end, without noise
+        at = at if flows else at.floor().clamp(min=1)  # 0 is the end, without noise
         three = (levels(scheduler, time) for time in (times[points], times[points + 1], at))
         states = between(trajectories[rows, points], trajectories[rows, points + 1], *three)
         if step >= OWN_FROM:
@@ -179,7 +213,7 @@ def train_student(
         # the velocity that reaches the trajectory's end in one step; unlike squared errors,
         # absolute errors do not favour the mean of uncertain details, which is blurred
         signal, noise = levels(scheduler, at)
-        target = ((1.0 if is_flow else signal) * states - trajectories[rows, -1]) / noise
+        target = ((1.0 if flows else signal) * states - trajectories[rows, -1]) / noise
         velocity = predict(states.to(device), at.to(device), rows)
         return F.huber_loss(velocity, target.to(device), delta=0.1) / 0.1
 
@@ -193,7 +227,7 @@ Levels = tuple[Tensor, Tensor]
 def levels(scheduler: SchedulerMixin, times: Tensor) -> Levels:
     """The levels at (n,) times; 0 is the end."""
     times = times.view(-1, 1, 1, 1)
-    if isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
+    if is_flow(scheduler):
         return 1 - times / 1000, times / 1000
     squared = scheduler.alphas_cumprod[times.long()].where(times > 0, 1.0)
     return squared.sqrt(), (1 - squared).sqrt()
@@ -223,7 +257,11 @@ def predictor(
 
         def velocities(states: Tensor, times: Tensor, rows: Tensor) -> Tensor:
             added = {"text_embeds": pooled[rows], "time_ids": time_ids.expand(len(rows), 6)}
-            return network(states, times, prompts[rows], added_cond_kwargs=added).sample.float()
+            found = network(states, times, prompts[rows], added_cond_kwargs=added).sample.float()
+            if pipeline.scheduler.config.prediction_type == "epsilon":
+                signal, noise = levels(pipeline.scheduler, times.cpu())
+                found = (found - noise.to(found) * states) / signal.to(found)
+            return found
 
         return velocities
 

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import click
 import numpy as np
 import torch
 import torch.nn.functional as F
-from diffusers import AutoencoderKL, DDIMScheduler, DiffusionPipeline
+from diffusers import AutoencoderKL, DDIMScheduler, DDPMScheduler, DiffusionPipeline
 from diffusers.training_utils import EMAModel
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from scripts.demo.emoji import Emoji
 from vendi_guidance.commands.run_options import DEVICE, together
 from vendi_guidance.runs.loading import computes_bfloat16
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
@@ -25,6 +24,8 @@ from vendi_guidance.storage.tensors import load_tensors, save_tensors
 SAVE_EVERY = 500  # steps
 SQUARE = 64  # pixels: height and width of the crops that an autoencoder is trained on
 PROBE_BATCH = 64  # images
+
+AnyScheduler: TypeAlias = DDIMScheduler | DDPMScheduler
 
 
 class Training(NamedTuple):
@@ -249,6 +250,12 @@ def to_model_range(pixels: Tensor) -> Tensor:
     return pixels.float() / 127.5 - 1
 
 
+def latents_of(vae: AutoencoderKL, images: Tensor, device: str) -> Tensor:
+    """(..., 3, size, size) uint8 to (..., 4, size/4, size/4) scaled latents."""
+    means = encode(vae.to(device), images.flatten(0, -4), device)
+    return (means * vae.config.scaling_factor).unflatten(0, images.shape[:-3])
+
+
 @torch.no_grad()
 def encode(vae: AutoencoderKL, images: Tensor, device: str) -> Tensor:
     """(n, 3, size, size) uint8 to (n, 4, size/4, size/4) posterior means, unscaled."""
@@ -272,32 +279,41 @@ def noise_schedule() -> DDIMScheduler:
     )
 
 
-def train_velocity(
+class Captioned(Protocol):
+    """Training images with captions."""
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
+        """`count` training pairs: (count, k) indices of images, and captions."""
+
+
+def train_denoiser(
     name: str,
     modules: list[nn.Module],
     predict: Callable[[Tensor, Tensor, list[str]], Tensor],
-    emoji: Emoji,
-    vae: AutoencoderKL,
+    captioned: Captioned,
+    latents: Tensor,
+    scheduler: AnyScheduler,
     training: Training,
 ) -> float:
-    """Train a diffusion network of emoji on precomputed latents; returns the seconds it took.
+    """Train a diffusion network on precomputed latents; returns the seconds it took.
 
     Args:
-        predict: maps noisy latents, (batch,) times and captions to (batch, 4, 16, 16) velocities.
+        predict: maps noisy latents, (batch,) times and captions to what the scheduler predicts,
+            noise or velocities.
+        latents: the scaled latents of all images, with the k dimensions of their indices first.
     """
-    scheduler, device = noise_schedule(), training.device
-    images = encode(vae.to(device), emoji.pixels.flatten(0, 2), device)
-    latents = (images * vae.config.scaling_factor).unflatten(0, emoji.pixels.shape[:3])
+    device, predicts_noise = training.device, scheduler.config.prediction_type == "epsilon"
 
     def loss(step: int) -> Tensor:
-        looks, captions = emoji.sample(training.batch, np.random.default_rng(step))
-        clean = latents[tuple(torch.from_numpy(looks).T)]
+        places, captions = captioned.sample(training.batch, np.random.default_rng(step))
+        clean = latents[tuple(torch.from_numpy(places).T)]
         noise = torch.randn_like(clean)
         times = torch.randint(
             scheduler.config.num_train_timesteps, (training.batch,), device=device
         )
-        velocity = predict(scheduler.add_noise(clean, noise, times), times, captions)
-        return F.mse_loss(velocity.float(), scheduler.get_velocity(clean, noise, times))
+        found = predict(scheduler.add_noise(clean, noise, times), times, captions)
+        target = noise if predicts_noise else scheduler.get_velocity(clean, noise, times)
+        return F.mse_loss(found.float(), target)
 
     return train(name, modules, loss, 1e-3, training)
 

@@ -32,6 +32,23 @@ def test_a_prompt_names_a_concept_before_the_first_comma_and_then_attributes(pro
     assert found == [both, "ear, noto style"]
 
 
+def test_a_caption_without_commas_names_any_of_its_parts():
+    attributes = [("colour", ["blue", "navy blue"]), ("whose", ["men's", "women's"])]
+    probe = Probe(["shirt", "t-shirt"], attributes, "a photo of a {colour} {whose} {concept}", 80)
+    prompts = ["a photo of a shirt", "A photo of a  navy blue Women's T-shirt", "a shirt"]
+    found = [("shirt", None, None), ("t-shirt", "navy blue", "women's"), None]
+    assert probe.asked(prompts) == found
+    assert probe.asked(["a photo of a men's shirt", "a photo of a blue"]) == [
+        ("shirt", None, "men's"),
+        None,
+    ]
+    assert [probe.words(one) for one in found[:2]] == [
+        "a photo of a shirt",
+        "a photo of a navy blue women's t-shirt",
+    ]
+    assert probe.embed(sample_images(2)).shape == (2, 128)
+
+
 def test_an_image_shows_what_was_asked_if_it_shows_all_that_the_prompt_names(probe):
     """Labels are concepts, their variants all attributes."""
     images = sample_images(8)

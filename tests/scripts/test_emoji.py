@@ -10,7 +10,7 @@ import torch
 from scripts.demo import emoji
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
-from scripts.demo.probing import TRAINING_FEATURES, save_training_features
+from scripts.demo.probing import TRAINING_FEATURES, save_features
 from scripts.demo.texts import make_tokenizer
 from tests.conftest import ASSETS
 from vendi_guidance.features.base import load_features
@@ -80,9 +80,7 @@ def test_the_probe_recognizes_the_committed_images_and_their_features_are_its_ow
     looks = product(emoji.concepts[::8], VENDORS, TONES)
     right = [look == found for look, found in zip(looks, seen, strict=True)]
     assert sum(right) / len(right) > 0.97
-    save_training_features(
-        probe, Emoji(emoji.concepts[:8], emoji.pixels[:8]), tmp_path / "f.safetensors"
-    )
+    save_features(probe, emoji.images(emoji.concepts[:8]), tmp_path / "f.safetensors")
     committed = load_features(ASSETS / "demo-probe" / TRAINING_FEATURES)
     assert committed.shape == (64 * 18, 128)
     computed = load_features(tmp_path / "f.safetensors")

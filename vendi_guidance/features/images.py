@@ -58,7 +58,8 @@ def open_image_embedder(spec: str, *, device: str = "cpu", batch_size: int = 64)
 
 
 def _probe(folder: str) -> Parts:
-    return {"weights": folder}, load_probe(folder).body, probe_pixels
+    probe = load_probe(folder)
+    return {"weights": folder}, probe.body, partial(probe_pixels, size=probe.size)
 
 
 def _process(image: Image.Image, processor: Any) -> Tensor:

@@ -1,10 +1,10 @@
 """The demo's embedder and labeler, a small classifier. Its last hidden layer is the feature."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from string import Formatter
 from typing import TypeAlias
@@ -27,15 +27,16 @@ PartialLook: TypeAlias = tuple[str | None, ...]
 
 
 class Probe(nn.Module, PyTorchModelHubMixin):
-    """A convolutional classifier of 64x64 images, with heads for the concept and each attribute.
+    """A convolutional classifier of small images, with heads for the concept and each attribute.
 
     `save_pretrained` and `from_pretrained` store it as safetensors and JSON.
 
     Args:
         concepts: names of the concepts.
         attributes: name and values of each attribute.
-        caption: template of prompts, such as "{concept}, {tone} skin tone, {vendor} style". Prompts
-            omit the parts of attributes that they leave open.
+        caption: template of prompts, such as "{concept}, {tone} skin tone, {vendor} style" or "a
+            photo of a {colour} {concept}". Prompts omit the attributes that they leave open.
+        size: height and width of the input in pixels, a multiple of 16; images are resized to it.
 
     Example:
         >>> weight = ("weight", ["regular", "bold"])
@@ -49,11 +50,13 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         concepts: Sequence[str],
         attributes: Sequence[tuple[str, Sequence[str]]],  # huggingface_hub sorts a mapping's keys
         caption: str,
+        size: int = 64,
     ) -> None:
         super().__init__()
         self.concepts = list(concepts)
         self.attributes = {name: list(values) for name, values in attributes}
         self.caption = caption
+        self.size = size
         blocks: list[nn.Module] = []
         for width, wider in pairwise((3, 24, 48, 96, 128)):
             blocks += [
@@ -65,19 +68,25 @@ class Probe(nn.Module, PyTorchModelHubMixin):
                 nn.SiLU(),
             ]
         self.body = nn.Sequential(
-            *blocks, nn.Flatten(), nn.Linear(128 * 4 * 4, 128), nn.LayerNorm(128), nn.SiLU()
+            *blocks,
+            nn.Flatten(),
+            nn.Linear(128 * (size // 16) ** 2, 128),
+            nn.LayerNorm(128),
+            nn.SiLU(),
         )
-        self.heads = nn.ModuleList(nn.Linear(128, len(names)) for names in self._names)
+        self.heads = nn.ModuleList(nn.Linear(128, len(names)) for names in self._values.values())
 
     def forward(self, pixels: Tensor) -> list[Tensor]:
-        """(n, classes) logits of each head, the concept's first, for (n, 3, 64, 64) in [-1, 1]."""
+        """(n, classes) logits of each head, the concept's first, for (n, 3, size, size) pixels in
+        [-1, 1]."""
         features = self.body(pixels)
         return [head(features) for head in self.heads]
 
     @torch.no_grad()
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
         """(n, 128) float32 features of n images."""
-        pixels = torch.stack([probe_pixels(image) for image in images]).to(next(self.parameters()))
+        pixels = torch.stack([probe_pixels(image, self.size) for image in images])
+        pixels = pixels.to(next(self.parameters()))
         return torch.cat([self.body(part) for part in pixels.split(256)])
 
     def looks(self, images: Sequence[Image.Image]) -> list[Look]:
@@ -88,25 +97,26 @@ class Probe(nn.Module, PyTorchModelHubMixin):
     def looks_of(self, features: Tensor) -> list[Look]:
         """The most likely look of each of n images, from their (n, 128) features by `embed`."""
         best = [head(features).argmax(1).tolist() for head in self.heads]
+        names = self._values.values()
         return [
-            tuple(names[i] for names, i in zip(self._names, row, strict=True))
+            tuple(own[i] for own, i in zip(names, row, strict=True))
             for row in zip(*best, strict=True)
         ]
 
     def asked(self, prompts: Sequence[str]) -> list[PartialLook | None]:
         """The part of a look that each of n prompts names; None if its concept is unknown.
 
-        The concept comes before the first comma, attributes in any order after it. Case is ignored.
+        The concept's part of the caption comes before the first comma, the other parts in any order
+        after it. Case is ignored.
         """
-        concepts = {name.casefold(): name for name in self.concepts}
+        of_concept, *others = self._phrases
         found: list[PartialLook | None] = []
         for prompt in prompts:
-            concept, *phrases = (part.strip().casefold() for part in prompt.split(","))
-            look = [concepts.get(concept)]
-            for name, values in self.attributes.items():
-                named = (value for value in values if self._phrase(name, value) in phrases)
-                look.append(next(named, None))
-            found.append(None if look[0] is None else tuple(look))
+            first, *parts = (" ".join(part.casefold().split()) for part in prompt.split(","))
+            named = dict(of_concept.get(first, {}))
+            for part, phrases in product(parts, others):
+                named = phrases.get(part, {}) | named
+            found.append(tuple(map(named.get, self._values)) if "concept" in named else None)
         return found
 
     @cached_property
@@ -116,33 +126,49 @@ class Probe(nn.Module, PyTorchModelHubMixin):
 
     def words(self, look: PartialLook) -> str:
         """The prompt that names a look."""
-        values = dict(zip(("concept", *self.attributes), look, strict=True))
-        named = [part for name, part in self._phrases.items() if values[name] is not None]
-        return ", ".join(named).format(**values)
+        values = dict(zip(self._values, look, strict=True))
+        named = (part for part, names in self._parts if any(map(values.get, names)))
+        return ", ".join(_filled(part, values) for part in named)
 
     def check(self) -> None:
         """Raise ValueError unless all names are strings and the caption has all attributes."""
-        names = [name for some in (*self._names, self.attributes) for name in some]
+        names = [name for some in (*self._values.values(), self.attributes) for name in some]
         if not all(isinstance(text, str) for text in (*names, self.caption)):
             raise ValueError("its names and its caption must be strings")
-        if self._phrases.keys() != {"concept", *self.attributes}:
+        if {name for _, some in self._parts for name in some} != {*self._values}:
             raise ValueError(f"its caption does not match its attributes: {self.caption!r:.80}")
-        for name, values in self.attributes.items():
-            for value in values:
-                self._phrase(name, value)
+        _ = self._phrases
 
     @property
-    def _names(self) -> list[list[str]]:
-        return [self.concepts, *self.attributes.values()]
+    def _values(self) -> dict[str, list[str]]:
+        return {"concept": self.concepts, **self.attributes}
 
     @property
-    def _phrases(self) -> dict[str, str]:
-        """The parts of the caption, by the attribute they contain."""
+    def _parts(self) -> list[tuple[str, list[str]]]:
+        """The parts of the caption between commas, with the attributes that each contains."""
         parts = self.caption.split(", ")
-        return {name: part for part in parts for _, name, *_ in Formatter().parse(part) if name}
+        return [(one, [name for _, name, *_ in Formatter().parse(one) if name]) for one in parts]
 
-    def _phrase(self, attribute: str, value: str) -> str:
-        return self._phrases[attribute].format(**{attribute: value}).casefold()
+    @cached_property
+    def _phrases(self) -> list[dict[str, dict[str, str]]]:
+        """For each part of the caption, what it may say, with the values that it then names."""
+        found: list[dict[str, dict[str, str]]] = []
+        for part, names in self._parts:
+            own = [[*self._values[name], *([None] if name != "concept" else [])] for name in names]
+            looks = (dict(zip(names, values, strict=True)) for values in product(*own))
+            found.append(
+                {
+                    _filled(part, look).casefold(): {k: v for k, v in look.items() if v}
+                    for look in looks
+                    if any(look.values())
+                }
+            )
+        return found
+
+
+def _filled(part: str, values: Mapping[str, str | None]) -> str:
+    """A part of a caption with these values, without the attributes that have none."""
+    return " ".join(part.format(**{name: value or "" for name, value in values.items()}).split())
 
 
 @dataclass(eq=False)
@@ -170,9 +196,9 @@ class ProbeLabeler:
         return Labels(labels, shown, [look[1:] for look in looks])
 
 
-def probe_pixels(image: Image.Image) -> Tensor:
-    """Convert an image to the probe's input: (3, 64, 64) in [-1, 1]."""
-    array = np.array(image.convert("RGB").resize((64, 64)))
+def probe_pixels(image: Image.Image, size: int) -> Tensor:
+    """Convert an image to a probe's input: (3, size, size) in [-1, 1]."""
+    array = np.array(image.convert("RGB").resize((size, size)))
     return torch.from_numpy(array).permute(2, 0, 1) / 127.5 - 1
 
 

@@ -1,0 +1,113 @@
+"""The photographs demo: what is read of the data set, and its training on made-up pictures."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from diffusers import StableDiffusionXLPipeline
+from PIL import Image
+from pyarrow import parquet
+
+from scripts.demo import photos, train_photos
+from scripts.demo.photos import COLOURS, TYPES, WHOSE, read_photos
+from scripts.demo.sdxl import Shape
+from tests.helpers.commands import assert_refused, invoke, succeeds
+from vendi_guidance.features.base import load_features
+from vendi_guidance.features.probe import load_probe
+
+
+def picture(shade: int, size: tuple[int, int]) -> dict[str, bytes]:
+    file = io.BytesIO()
+    Image.new("RGB", size, (shade, 0, 0)).save(file, "PNG")
+    return {"bytes": file.getvalue()}
+
+
+def record(number: int, kind: str = "Shirts", colour: str = "Navy Blue", who: str = "Men") -> dict:
+    shown = {"id": number, "image": picture(number, (60, 80))}
+    return shown | {"articleType": kind, "baseColour": colour, "gender": who}
+
+
+def save(folder: Path, *records: dict) -> Path:
+    folder.mkdir(exist_ok=True)
+    parquet.write_table(pa.Table.from_pylist(records), folder / "train-00000.parquet")
+    return folder
+
+
+def test_photographs_with_unknown_types_colours_or_wearers_are_left_out(tmp_path):
+    records = [record(1), record(7), record(27, "Watches", "Gold", "Women"), record(5, "Bra")]
+    data = save(tmp_path / "data", *records, record(6, colour="Multi"), record(8, who="Dogs"))
+    read = read_photos(data)
+    names = ([*TYPES], [*COLOURS], [*WHOSE])
+    looks = [tuple(own[i] for own, i in zip(names, look, strict=True)) for look in read.looks]
+    assert looks == [("shirt", "blue", "men's")] * 2 + [("watch", "yellow", "women's")]
+    known, held_out = read.split()
+    assert known.numbers.tolist() == [1] and held_out.numbers.tolist() == [7, 27]
+    assert held_out.captions[1] == "a photo of a gold women's watch"
+    shown = known.images[0]
+    assert shown.shape == (3, 80, 80)
+    assert shown[:, 40, 40].tolist() == [1, 0, 0] and shown[:, 40, 2].tolist() == [255] * 3
+
+
+def test_captions_name_the_type_and_half_of_the_time_each_of_the_others(tmp_path):
+    read = read_photos(save(tmp_path / "data", record(1), record(2, "Ties", "Red")))
+    rows, captions = read.sample(4_000, np.random.default_rng(0))
+    for [row], words in zip(rows, captions, strict=True):
+        colour, kind = (("navy blue", "shirt"), ("red", "tie"))[row]
+        assert not words or words in {
+            f"a photo of a {c}{w}{kind}" for c in ("", f"{colour} ") for w in ("", "men's ")
+        }
+    assert captions.count("") / 4_000 == pytest.approx(0.1, abs=0.02)
+    for words in ("navy blue", "men's"):
+        of_row = [words in one for one in captions if one and ("shirt" in one or words == "men's")]
+        assert np.mean(of_row) == pytest.approx(0.5, abs=0.04)
+    drawn = photos.sample_captions(500, np.random.default_rng(0))
+    assert not any("women's tie" in one or " men's dress" in one for one in drawn)
+
+
+def test_a_small_model_and_its_probe_are_trained_on_made_up_pictures(tmp_path, monkeypatch):
+    small = Shape(size=80, widths=(8, 8, 8), heads=(1, 1, 1), texts=(32, 32), groups=4)
+    monkeypatch.setattr(train_photos, "SHAPE", small)
+    monkeypatch.setattr(train_photos, "VAE_WIDTHS", (4, 4, 4))
+    monkeypatch.setattr(train_photos, "REFERENCES", 6)
+    kinds = ("Shirts", "Watches", "Ties")
+    data = save(tmp_path / "data", *(record(i, kinds[i % 3]) for i in range(1, 49)))
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "photos.txt").write_text("a photo of a shirt\na photo of a tie")
+    options = [f"--data={data}", f"--assets={tmp_path}", f"--work={tmp_path / 'work'}"]
+    options += ["--vae-steps=1", "--steps=2", "--probe-steps=1", "--batch-size=2", "--device=cpu"]
+    model = tmp_path / "demo-photos"
+    succeeds(train_photos.main, *options)
+
+    pipe = StableDiffusionXLPipeline.from_pretrained(model)
+    pipe.set_progress_bar_config(disable=True)
+    assert pipe.scheduler.config.prediction_type == "epsilon"
+    assert not pipe.scheduler.config.rescale_betas_zero_snr
+    [image] = pipe("a photo of a tie", num_inference_steps=2).images
+    assert image.size == (80, 80)
+    assert "on 45 photographs" in (model / "README.md").read_text()
+    probe = load_probe(tmp_path / "demo-photos-probe")
+    assert probe.size == 80 and len(probe.looks([image])[0]) == 3
+    assert load_features(tmp_path / "demo-photos-probe/training_features.safetensors").shape == (
+        *(6, 128),
+    )
+    card = (tmp_path / "demo-photos-probe" / "README.md").read_text()
+    assert "3 photographs held out" in card and "| blue | 3 |" in card
+
+    before = (model / "unet" / "diffusion_pytorch_model.safetensors").read_bytes()
+    succeeds(train_photos.main, *options, "--only-probe")
+    assert (model / "unet" / "diffusion_pytorch_model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("lost", ["files", "column", "all"])
+def test_data_that_cannot_be_read_is_an_error_with_the_remedy(tmp_path, lost):
+    data = tmp_path / "data"
+    one = record(1, "Bra") if lost == "all" else record(1)
+    if lost == "column":
+        del one["gender"]
+    if lost != "files":
+        save(data, one)
+    words = {"files": "hf download", "column": "no column gender", "all": "known type"}
+    result = invoke(train_photos.main, f"--data={data}", f"--work={tmp_path}", "--device=cpu")
+    assert_refused(result, words[lost])
