@@ -29,7 +29,6 @@ from scripts.comparison.pages import Result, Row, at_equal_details, save_curves,
 from scripts.comparison.scores import scores
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.evaluation.report.spacing import evenly_spaced
-from vendi_guidance.features.probe import ProbeLabeler, load_probe
 from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.runs.setup import Sweep
 from vendi_guidance.runs.signals import Stop
@@ -109,8 +108,8 @@ def compare(
             steps=steps,
         )
         found.setdefault(entry, {}).setdefault(kind, []).append(folder)
-    labeler = ProbeLabeler(load_probe(asset(MODELS[model].probe)))
-    rows = [Row(entry, scores(own, labeler), own) for entry, own in found.items()]
+    probe = Path(str(asset(MODELS[model].probe)))
+    rows = [Row(entry, scores(own, probe), own) for entry, own in found.items()]
     return Result(title, even_looks(model), rows)
 
 

@@ -2,43 +2,75 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import bootstrap
+from torch import Tensor
 
-from scripts.comparison.models import NAMED, OPEN
+from scripts.comparison.efficientnet import image_features
+from scripts.comparison.models import NAMED, OPEN, TRAINING_FEATURES
+from vendi_guidance import Cosine, frechet_distance, vendi
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.evaluation.inputs import looks_by_group
-from vendi_guidance.features.base import Labels
-from vendi_guidance.features.probe import ProbeLabeler
+from vendi_guidance.evaluation.inputs import NEIGHBOURS, looks_by_group
+from vendi_guidance.features.base import Labels, load_features
+from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.scores.groups import rows_by_label
+from vendi_guidance.scores.references import manifold_scores
 from vendi_guidance.storage.imagefolder import read_timings
 
 
 class Score(NamedTuple):
-    """A score, and the ends of its 95% confidence interval; None without one."""
+    """A score, nan if there is none, and the ends of its 95% confidence interval, if it has one."""
 
     value: float
     low: float | None = None
     high: float | None = None
 
     def __format__(self, spec: str) -> str:
+        if isnan(self.value):
+            return "-"
         ends = "" if self.low is None else f" ({self.low:{spec}} to {self.high:{spec}})"
         return f"{self.value:{spec}}{ends}"
 
 
 class Judged(NamedTuple):
-    """The images of a run, in order: their prompts, and what the probe sees in them."""
+    """The images of a run, in order: their prompts, and what the probe sees in them.
+
+    Attributes:
+        features: (n, 128) features by the probe.
+        reference: (m, 128) features of real images; None if the probe has none.
+    """
 
     folder: Path
     prompts: Sequence[str]
     labels: Labels
+    features: Tensor
+    reference: Tensor | None
 
 
 Values = Mapping[str, float]
 """Value of each prompt. A score of a whole run has one value, under any name."""
+
+
+def within_prompts(run: Judged) -> Values:
+    """The Vendi score of each prompt's images: cosine kernel, EfficientNet's features."""
+    features = image_features([*as_batch(run.folder).images])
+    rows = rows_by_label(run.prompts, len(features))
+    return {str(prompt): float(vendi(features[own], Cosine())) for prompt, own in rows.items()}
+
+
+def against_references(run: Judged, score: str) -> Values:
+    """A score of the run against real images, if the probe has any."""
+    if run.reference is None:
+        return {}
+    if score == "FD":
+        return {score: frechet_distance(run.features, run.reference)}
+    return {score: getattr(manifold_scores(run.features, run.reference, NEIGHBOURS), score)}
 
 
 class Column(NamedTuple):
@@ -70,22 +102,34 @@ COLUMNS = {
     "looks": Column(OPEN, looks, ".2f", has_interval=True),
     "named kept": Column(NAMED, kept, ".3f", has_interval=True),
     "fidelity": Column(OPEN, kept, ".3f"),
+    "Vendi": Column(OPEN, within_prompts, ".2f", has_interval=True),
+    "precision": Column(OPEN, partial(against_references, score="precision"), ".3f"),
+    "recall": Column(OPEN, partial(against_references, score="recall"), ".3f"),
+    "FD": Column(OPEN, partial(against_references, score="FD"), ".3g"),
     "evaluations": Column(OPEN, evaluations, ".1f"),
 }
 """By title."""
 
 
-def scores(runs: Mapping[str, Sequence[Path]], labeler: ProbeLabeler) -> dict[str, Score]:
+def scores(runs: Mapping[str, Sequence[Path]], probe: Path) -> dict[str, Score]:
     """Scores by title, averaged over the seeds, with bootstrap intervals over prompts.
 
     Args:
         runs: kind of prompts -> the runs' folders, one for each seed.
+        probe: the folder of the probe, and of the features of real images, if any.
     """
-    judged = {kind: [_judge(folder, labeler) for folder in own] for kind, own in runs.items()}
+    labeler, file = ProbeLabeler(load_probe(probe)), probe / TRAINING_FEATURES
+    reference = load_features(file) if file.exists() else None
+    judged = {
+        kind: [_judge(folder, labeler, reference) for folder in own] for kind, own in runs.items()
+    }
     found = {}
     for title, column in COLUMNS.items():
         pairs = (pair for run in judged[column.kind] for pair in column.values(run).items())
         values = list(_means(pairs).values())
+        if not values:
+            found[title] = Score(nan)
+            continue
         ends: Iterable[float] = ()
         if column.has_interval and len(set(values)) > 1:
             given: Any = {"method": "percentile", "rng": np.random.default_rng(0)}
@@ -94,10 +138,11 @@ def scores(runs: Mapping[str, Sequence[Path]], labeler: ProbeLabeler) -> dict[st
     return found
 
 
-def _judge(folder: Path, labeler: ProbeLabeler) -> Judged:
+def _judge(folder: Path, labeler: ProbeLabeler, reference: Tensor | None) -> Judged:
     batch = as_batch(folder)
-    prompts = batch.prompts or []
-    return Judged(folder, prompts, labeler(batch.images, prompts))
+    prompts, features = batch.prompts or [], labeler.probe.embed(batch.images)
+    labels = labeler.from_features(features, prompts)
+    return Judged(folder, prompts, labels, features, reference)
 
 
 def _means(pairs: Iterable[tuple[str, float]]) -> Values:

@@ -14,8 +14,6 @@ from vendi_guidance.evaluation.attributes import MIX
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.tensors import save_tensors
 
-TRAINING_FEATURES = "training_features.safetensors"
-
 Looks = tuple[Tensor, Tensor]
 """(n, 3, size, size) uint8 images, and (n, heads) indices of their classes."""
 

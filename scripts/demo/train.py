@@ -10,10 +10,11 @@ import click
 import numpy as np
 import torch
 
+from scripts.comparison.models import TRAINING_FEATURES
 from scripts.demo import emoji
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import SIZE, Emoji
-from scripts.demo.probing import TRAINING_FEATURES, make_probe, save_features
+from scripts.demo.probing import make_probe, save_features
 from scripts.demo.sdxl import Shape, train_sdxl
 from scripts.demo.training import (
     Training,

@@ -20,9 +20,10 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
+from scripts.comparison.models import TRAINING_FEATURES
 from scripts.demo.cards import write_card
 from scripts.demo.photos import CAPTION, COLOURS, KINDS, SIZE, TYPES, WHOSE, Photos, read_photos
-from scripts.demo.probing import TRAINING_FEATURES, Looks, classify, make_probe, save_features
+from scripts.demo.probing import Looks, classify, make_probe, save_features
 from scripts.demo.sdxl import Shape, train_sdxl
 from scripts.demo.training import (
     Training,
@@ -107,7 +108,7 @@ def make_photos_probe(known: Photos, held_out: Photos, training: Training) -> No
     attributes = [("colour", [*COLOURS]), ("whose", [*WHOSE])]
     probe = Probe([*TYPES], attributes, CAPTION, SIZE)
     tested = held_out.images, held_out.looks
-    heads = zip(known.looks[:, 1:].T, (COLOURS, WHOSE), strict=True)
+    heads = zip(known.looks[:, 1:].T, probe.attributes.values(), strict=True)
     mix = [(1.0, [F.one_hot(one, len(names)).double().mean(0).tolist() for one, names in heads])]
     tests = {"held-out accuracy": tested}
     accuracies = make_probe(folder, probe, (known.images, known.looks), tests, mix, training)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from scripts.comparison.models import TRAINING_FEATURES
 from scripts.demo import emoji
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
-from scripts.demo.probing import TRAINING_FEATURES, save_features
+from scripts.demo.probing import save_features
 from scripts.demo.texts import make_tokenizer
 from tests.conftest import ASSETS
 from vendi_guidance.features.base import load_features
