@@ -61,7 +61,7 @@ def test_a_comparison_that_was_killed_generates_only_what_is_missing(tmp_path, m
         with Image.open(tmp_path / "whole" / name) as opened:
             assert opened.size[0] > 200
     text = (tmp_path / "whole" / "comparison.md").read_text()
-    costs = [line.split(" | ")[6] for line in text.splitlines()[2:5]]
+    costs = [line.split(" | ")[10] for line in text.splitlines()[2:5]]
     assert costs == ["1.0", "3.0", "1.0"]  # rows of a step, and ours with its rounds
 
 
