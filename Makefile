@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SEED := 0
-GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --seed $(SEED) --overwrite
-EMOJI := $(GENERATE) --guidance-scale 5
-FACES := $(GENERATE) --guidance-scale 4 --model assets/demo-faces
+GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance-scale 5 \
+	--seed $(SEED) --overwrite
+PHOTOS := $(GENERATE) --model assets/demo-photos
+OPEN := --images-per-prompt 16 assets/prompts
+NAMED := --images-per-prompt 8 assets/prompts
 EVALUATE := $(BIN)/vendi-guidance evaluate --overwrite
-OPEN := assets/prompts/demo.txt --images-per-prompt 16
-NAMED := assets/prompts/named.txt --images-per-prompt 8
 
 .PHONY: demo docs test quick test-portable setup clean
 
@@ -25,20 +25,20 @@ setup: .venv/.complete
 	$(INSTALL) .
 	touch $@
 
-# looks, on prompts that leave the look open; named kept, on prompts that name some of it; and five
-# of the prompts of another model, of larger images
+# photographs, then emoji: 16 images of each prompt that leaves the look open, for looks and realism,
+# and 8 of each that names some of it, for what is kept
 demo: .venv/.installed
-	$(EMOJI) $(OPEN) --diversity 0 --output $(DEMO)/open-without
-	$(EMOJI) $(OPEN) --output $(DEMO)/open-with
-	$(EMOJI) $(NAMED) --diversity 0 --output $(DEMO)/named-without
-	$(EMOJI) $(NAMED) --output $(DEMO)/named-with
-	awk 'NR % 6 == 1' assets/prompts/faces.txt > $(DEMO)/faces.txt
-	$(FACES) $(DEMO)/faces.txt --images-per-prompt 16 --diversity 0 --output $(DEMO)/faces-without
-	$(FACES) $(DEMO)/faces.txt --images-per-prompt 16 --output $(DEMO)/faces-with
-	$(EVALUATE) $(DEMO)/faces-without $(DEMO)/faces-with --probe assets/demo-faces-probe \
-		--prompt-embedder sdxl:assets/demo-faces --output $(DEMO)/faces
-	$(EVALUATE) $(DEMO)/named-without $(DEMO)/named-with --output $(DEMO)/named
-	$(EVALUATE) $(DEMO)/open-without $(DEMO)/open-with --output $(DEMO)/open
+	$(PHOTOS) $(OPEN)/photos.txt --diversity 0 --output $(DEMO)/photos-open-without
+	$(PHOTOS) $(OPEN)/photos.txt --output $(DEMO)/photos-open-with
+	$(PHOTOS) $(NAMED)/photos-named.txt --diversity 0 --output $(DEMO)/photos-named-without
+	$(PHOTOS) $(NAMED)/photos-named.txt --output $(DEMO)/photos-named-with
+	$(GENERATE) $(OPEN)/demo.txt --diversity 0 --output $(DEMO)/open-without
+	$(GENERATE) $(OPEN)/demo.txt --output $(DEMO)/open-with
+	$(GENERATE) $(NAMED)/named.txt --diversity 0 --output $(DEMO)/named-without
+	$(GENERATE) $(NAMED)/named.txt --output $(DEMO)/named-with
+	for runs in named open photos-named photos-open; do \
+		$(EVALUATE) $(DEMO)/$$runs-without $(DEMO)/$$runs-with --output $(DEMO)/$$runs || exit; \
+	done
 
 CHECKS = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile

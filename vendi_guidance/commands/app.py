@@ -32,6 +32,7 @@ from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.storage.messages import optional_import
 
 EXAMPLES = {
+    "demo-photos-probe": "a photo of a shirt\na photo of a watch\na photo of a red dress",
     "demo-faces-probe": "portrait\nportrait, bun\nportrait, red hair, sunglasses",
     "demo-probe": "waving hand\nthumbs up\nbaby, dark skin tone",
 }

@@ -133,13 +133,11 @@ def main(
     output = output or default_output(folders)
     check_earlier(output, folders, overwrite)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
-    embedding, judges, fallbacks = open_scoring(prompts, device, **scoring)
+    embedding, judges, fallbacks, own = open_scoring(prompts, device, **scoring)
+    reference = reference or own
     sigmas = {"kernel_image": sigma_image, "kernel_prompt": sigma_prompt}
     kernels: Any = {name: sigma and Gaussian(sigma) for name, sigma in sigmas.items()}
     embedding = replace(embedding, truncation=truncation, **kernels)
-    own, embedder = scoring["probe"], scoring["image_embedder"]
-    if judges.labels and reference is None and embedder in (None, f"probe:{own}"):
-        reference = next(own.glob("training_features.safetensors"), None)
     real: Any = load_features(reference) if reference and reference.is_file() else reference
     judges = replace(judges, faithfulness=faithfulness)
     reader = ImageReader(cache, workers, on_bad_image, progress=True)

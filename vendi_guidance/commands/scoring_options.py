@@ -34,6 +34,9 @@ FALLBACKS = {
 }
 """For each default embedder: what replaces it if it is not available, and a note on the effect."""
 
+PROBES = ("demo-photos-probe", "demo-probe", "demo-faces-probe")
+"""Classifiers of the demo models' images. An installed package has only the default model's."""
+
 feature_option = partial(click.option, cls=Option, group="Features and scores")
 judge_option = partial(click.option, cls=Option, group="Judges")
 
@@ -63,9 +66,8 @@ scoring_options = together(
     judge_option(
         "--probe",
         type=PATH,
-        default=asset("demo-probe"),
-        show_default=False,
-        help="Classifier for a demo model's images, used for prompts that it knows.",
+        show_default="that of the demo model with such prompts",
+        help="Folder of a classifier of images, used for prompts that it knows.",
     ),
 )
 
@@ -80,13 +82,14 @@ def open_scoring(
     attributes: Path | None,
     attribute_judge: str | None,
     probe: Path | None,
-) -> tuple[Embedding, Judges, list[str]]:
+) -> tuple[Embedding, Judges, list[str], Path | None]:
     """Open the embedders and judges of images of these prompts, given the values of the options.
 
-    Prompts that the demo's probe knows have the demo's by default.
+    Prompts that a demo model's probe knows have those of the demo by default.
 
     Returns:
-        The embedding, the judges, and a note for each embedder that is not available.
+        The embedding, the judges, a note for each embedder that is not available, and the file of
+        the probe's features of real images, if any and if the probe embeds the images.
 
     Raises:
         ValueError: there is no such embedder or judge, or the file holds no attributes.
@@ -105,18 +108,24 @@ def open_scoring(
             tell(f"{note}\nTo use it: {error}")
             return open(fallback, device=device)
 
-    labeler, mix = open_labeler(probe, prompts), None
-    if probe and labeler:
-        mix, encoder = read_mix(probe), asset("demo-sdxl")
-        image_embedder = image_embedder or f"probe:{probe}"
-        prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
+    mix = reference = labeler = None
+    for probe in [probe] if probe else filter(None, map(asset, PROBES)):
+        if labeler := open_labeler(probe, prompts):
+            own = probe.parent / probe.name.removesuffix("-probe")
+            encoder = own if own.is_dir() else asset("demo-sdxl")
+            prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
+            if image_embedder in (None, f"probe:{probe}"):
+                image_embedder = f"probe:{probe}"
+                reference = next(probe.glob("training_features.safetensors"), None)
+            mix = read_mix(probe)
+            break
     embedding = Embedding(
         open_or_replace(open_image_embedder, image_embedder, "dinov2"),
         open_or_replace(open_prompt_embedder, prompt_embedder if prompts else "words", "clip"),
     )
     clips = None if clip is None else open_clip(clip, device)
     judges = open_attributes(attributes, attribute_judge, labeler, device)
-    return embedding, replace(judges, clip=clips, mix=mix), notes
+    return embedding, replace(judges, clip=clips, mix=mix), notes, reference
 
 
 def open_attributes(

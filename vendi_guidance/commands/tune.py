@@ -78,7 +78,7 @@ def main(values: tuple[float, ...], keep: float, **given: Any) -> None:
     transformers.utils.logging.disable_progress_bar()
     runs = Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
     prompts = list(open_prompts(given["prompts"]))
-    embedding, judges, _ = open_scoring(prompts, device, **scoring)
+    embedding, judges, *_ = open_scoring(prompts, device, **scoring)
     check_prompts_are_seen(runs.model.pipeline, Rounds())
     if output.is_dir() and any(output.iterdir()) and not any(output.glob("diversity-*")):
         raise FileExistsError(f"--output {output} is not empty and has no sweep: name another")

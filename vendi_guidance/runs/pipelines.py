@@ -42,7 +42,7 @@ FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
     ("turbo|schnell", 4, 0.0),
     ("lightning", 4, 0.0),
     ("lcm|latent-consistency", 4, 1.0),
-    ("demo-sdxl", 16, 5.0),
+    ("demo-sdxl|demo-photos", 16, 5.0),
 )
 """Pattern of a model's name, number of steps and guidance scale (None: the pipeline's default), as
 the model cards recommend. A number of steps in a name ("sdxl-lightning-8step") takes precedence."""
