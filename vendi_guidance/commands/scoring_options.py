@@ -109,15 +109,15 @@ def open_scoring(
             return open(fallback, device=device)
 
     mix = reference = labeler = None
-    for probe in [probe] if probe else filter(None, map(asset, PROBES)):
-        if labeler := open_labeler(probe, prompts):
-            own = probe.parent / probe.name.removesuffix("-probe")
+    for folder in [probe] if probe else filter(None, map(asset, PROBES)):
+        if labeler := open_labeler(folder, prompts):
+            own = folder.parent / folder.name.removesuffix("-probe")
             encoder = own if own.is_dir() else asset("demo-sdxl")
             prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
-            if image_embedder in (None, f"probe:{probe}"):
-                image_embedder = f"probe:{probe}"
-                reference = next(probe.glob("training_features.safetensors"), None)
-            mix = read_mix(probe)
+            if image_embedder in (None, f"probe:{folder}"):
+                image_embedder = f"probe:{folder}"
+                reference = next(folder.glob("training_features.safetensors"), None)
+            mix = read_mix(folder)
             break
     embedding = Embedding(
         open_or_replace(open_image_embedder, image_embedder, "dinov2"),
