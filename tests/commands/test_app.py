@@ -35,10 +35,12 @@ def test_it_serves_this_machine_and_leaves_nothing_behind(tiny_sdxl_folder, tmp_
 
 
 def test_a_demo_model_is_judged_by_the_probe_beside_it(tmp_path):
-    for name in ("demo-faces", "demo-faces-probe", "demo-pixart", "demo-probe"):
+    models = ("demo-photos", "demo-faces", "demo-pixart")
+    for name in (*models, "demo-photos-probe", "demo-faces-probe", "demo-probe"):
         (tmp_path / name).mkdir()
-    found = [probe_beside(tmp_path / model) for model in ("demo-faces", "demo-pixart")]
-    assert found == [tmp_path / "demo-faces-probe", tmp_path / "demo-probe"]
+    found = [probe_beside(tmp_path / model) for model in models]
+    probes = ("demo-photos-probe", "demo-faces-probe", "demo-probe")
+    assert found == [tmp_path / name for name in probes]
     assert probe_beside(tmp_path / "demo-faces" / "elsewhere") is None
     assert app.EXAMPLES.keys() == {probe.name for probe in found}
 

@@ -112,7 +112,7 @@ def open_scoring(
     for folder in [probe] if probe else filter(None, map(asset, PROBES)):
         if labeler := open_labeler(folder, prompts):
             own = folder.parent / folder.name.removesuffix("-probe")
-            encoder = own if own.is_dir() else asset("demo-sdxl")
+            encoder: Any = own if own.is_dir() else asset("demo-sdxl")
             prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
             if image_embedder in (None, f"probe:{folder}"):
                 image_embedder = f"probe:{folder}"
