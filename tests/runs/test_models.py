@@ -225,6 +225,20 @@ def test_a_lora_is_found_in_a_folder_or_in_the_cache_of_the_hub(lora, hub):
         find_lora(str(lora))
 
 
+@pytest.mark.parametrize(("steps", "first"), [(4, 999), (20, 951)])
+def test_a_lora_of_few_steps_begins_at_the_highest_noise(
+    tiny_sdxl_folder, lora, tmp_path, steps, first
+):
+    folder = shutil.copytree(tiny_sdxl_folder, tmp_path / "leading")
+    config = folder / "scheduler" / "scheduler_config.json"
+    config.write_text(config.read_text().replace("trailing", "leading"))
+    model = loading.find(RunOptions(model=str(folder), lora=str(lora), steps=steps, device="cpu"))
+    pipe = loading.load(model, "cpu")
+    pipe.scheduler.set_timesteps(steps)
+    assert pipe.scheduler.timesteps[0] in (first, first - 1)
+    assert any("trailing" in remark for remark in model.remarks) == (steps == 4)
+
+
 def test_without_peft_the_extra_is_named(lora, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ImportError, match=r'pip install "vendi-guidance\[lora\]"'):

@@ -25,6 +25,7 @@ from transformers import PreTrainedModel
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import all_weights, reason
+from vendi_guidance.guidance.timing import FEW
 from vendi_guidance.runs.models import (
     CONFIG,
     check_model,
@@ -53,6 +54,7 @@ class Model:
     lora: Path | None  # its file
     undistilled: Path | None  # folder of the network for the rounds; None for the model's own
     remarks: list[str]  # messages for the user: which defaults were chosen and why
+    begins_late: bool = False  # its schedule leaves the highest noise out where steps are few
 
 
 def find(options: RunOptions) -> Model:
@@ -73,7 +75,12 @@ def find(options: RunOptions) -> Model:
     undistilled = find_undistilled(named, folder, options.variant)
     options = replace(options, dtype=dtype, undistilled=named)
     remarks = [*sampling.remarks, *filter(None, [remark])]
-    return Model(options, folder, guided_class(stock), sampling, lora, undistilled, remarks)
+    spacing = read_config(folder / "scheduler" / "scheduler_config.json").get("timestep_spacing")
+    few = lora is not None and sampling.call["num_inference_steps"] <= FEW
+    if begins_late := few and spacing == "leading":
+        remarks.append('timesteps are "trailing", as few-step LoRAs expect, not "leading"')
+    given = guided_class(stock), sampling, lora, undistilled, remarks, begins_late
+    return Model(options, folder, *given)
 
 
 def _dtype_of_run(folder: Path) -> str:
@@ -93,6 +100,10 @@ def load(model: Model, device: str, is_guided: bool = True) -> Any:
     if model.lora is not None:
         with quiet():
             _add_lora(pipe, model.lora)
+    if model.begins_late:
+        pipe.scheduler = pipe.scheduler.from_config(
+            pipe.scheduler.config, timestep_spacing="trailing"
+        )
     options = model.options
     for is_wanted, name in ((options.vae_tiling, "tiling"), (options.vae_slicing, "slicing")):
         try:
