@@ -34,6 +34,22 @@ def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path, unrendered):
         yield call
 
 
+@pytest.mark.parametrize(
+    ("prompt", "model"),
+    [("a photo of a shirt", "demo-photos"), ("ear", "demo"), ("portrait", "demo-faces")],
+)
+def test_prompts_of_a_demo_model_have_its_probe_and_text_encoders(prompt, model):
+    names = ["image_embedder", "prompt_embedder", "clip", "attributes", "attribute_judge", "probe"]
+    found = scoring_options.open_scoring([prompt], "cpu", **dict.fromkeys(names))
+    embedding, judges, notes, reference = found
+    probe = f"assets/{model}-probe"
+    assert embedding.image.settings["weights"] == probe and judges.labels
+    encoder = embedding.prompt.settings["weights"]
+    assert encoder == ("assets/demo-sdxl" if model == "demo" else f"assets/{model}")
+    assert notes == [] and judges.mix is not None
+    assert (reference is None) == (model == "demo-faces")
+
+
 def save_run(folder: Path, prompts: list[str | None], *, seed: int = 0, **more: object) -> Path:
     """As many images of each prompt; None writes no prompts."""
     asked = [prompts[number * len(prompts) // COUNT] for number in range(COUNT)]

@@ -52,6 +52,16 @@ def test_every_score_is_that_of_the_features():
     assert values(report) == pytest.approx(expected, rel=1e-5)
 
 
+def test_as_many_reference_images_are_scored_against_the_others_for_comparison():
+    reference = sample_images(60, seed=5)
+    [note] = [one for one in report_of(24, references=reference).notes if "the others" in one]
+    assert note.startswith("24 reference images against the others: kernel distance")
+    real = COLOURS.embed(reference)[torch.randperm(60, generator=torch.Generator().manual_seed(0))]
+    expected = fidelity.frechet_distance(real[:24], real[24:])
+    assert f"Fréchet distance {expected:#.4g}," in note
+    assert not any("the others" in one for one in report_of(24, references=reference[:10]).notes)
+
+
 def test_what_decides_a_score_stands_beside_it():
     report = report_of(24, truncation=np.int64(3), references=sample_images(20))
     basis = {name: score.basis for name, score in report.scores.items()}

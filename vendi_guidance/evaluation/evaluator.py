@@ -107,7 +107,7 @@ def evaluate(
         limits: Any = {"least": measure.low, "most": measure.high}
         found = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
         scores[key] = ScoreResult(*found, basis(key, settings))
-    notes = (judged.batch.note, _left_out(inputs, scores, subsamples))
+    notes = (judged.batch.note, _left_out(inputs, scores, subsamples), _of_real_images(inputs))
     return Report(
         name=name or batch.name or "the batch",
         scores=scores,
@@ -239,6 +239,20 @@ def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsampl
         fewest = NEIGHBOURS + 1
         left_out.append(f"precision and recall ({fewest} images, and {fewest} reference images)")
     return f"Left out for {size}: {', '.join(left_out)}." if left_out else ""
+
+
+def _of_real_images(inputs: ScoreInputs) -> str:
+    """A sentence with the scores of reference images against the other ones, the best that as many
+    generated images can have; "" if there are too few."""
+    reference = inputs.reference
+    count = 0 if reference is None else min(len(inputs), len(reference) // 2)
+    if reference is None or count <= NEIGHBOURS:
+        return ""
+    order = torch.randperm(len(reference), generator=torch.Generator().manual_seed(0), device="cpu")
+    own, others = reference[order[:count]], reference[order[count:]]
+    scores = ScoreInputs(own, inputs.kernel_x, reference=others).against_reference()
+    named = ", ".join(f"{MEASURES[key].title} {MEASURES[key].format(it)}" for key, it in scores)
+    return f"{counted(count, 'reference image')} against the others: {named}."
 
 
 def _is_same(one: Any, other: Any) -> bool:

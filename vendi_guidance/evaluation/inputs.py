@@ -96,7 +96,7 @@ class ScoreInputs:
             found |= {f"truncated_{name}": value for name, value in truncated.items()}
         order_2 = self.vendi_scores(Entropy(order=2), Exact())
         found |= {name.replace("vendi", "rke"): value for name, value in order_2.items()}
-        return found | dict(self._by_prompt()) | dict(self._against_reference())
+        return found | dict(self._by_prompt()) | dict(self.against_reference())
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
         if self.groups is not None and self.x.any(1).all():
@@ -115,7 +115,8 @@ class ScoreInputs:
         if self.seconds is not None:
             yield "seconds_per_image", fsum(self.seconds.tolist()) / len(self.seconds)
 
-    def _against_reference(self) -> Iterator[tuple[str, float]]:
+    def against_reference(self) -> Iterator[tuple[str, float]]:
+        """Names and values of the scores that compare the images with real ones."""
         if self.reference is None:
             return
         fewest = min(len(self), len(self.reference))
