@@ -17,8 +17,9 @@ from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.storage.files import whole_file
 
 SHOWN = {
-    "open": ("waving hand", "thumbs up", "victory hand"),
-    "faces": ("portrait", "portrait, dark skin"),
+    "photos-open": ("a photo of a shirt", "a photo of a handbag", "a photo of a watch"),
+    "photos-named": ("a photo of a red handbag",),
+    "open": ("waving hand", "victory hand"),
     "named": ("left pointing backhand index, light skin tone",),
 }
 """Pair of runs -> prompts whose images are shown."""
