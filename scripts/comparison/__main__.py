@@ -44,6 +44,7 @@ ALL = 10**6
 @several("--method", "methods", click.Choice(list(METHODS)), (), "Method.  [default: the usual]")
 @several("--seed", "seeds", click.IntRange(0), (0,), "Seed of a run's first image.")
 @several("--steps", "steps", COUNT, (), "Number of steps.  [default: the model's]")
+@several("--guidance-scale", "scales", float, (), "CFG scale.  [default: the model's]")
 @several("--batch-size", "batch_sizes", COUNT, (16,), "Images per batch.")
 @click.option("--open", OPEN, type=COUNT, default=ALL, help="Use only this many open prompts.")
 @click.option("--named", NAMED, type=COUNT, default=ALL, help="Use only this many named prompts.")
@@ -54,6 +55,7 @@ def main(
     methods: Sequence[str],
     seeds: Sequence[int],
     steps: Sequence[int],
+    scales: Sequence[float],
     batch_sizes: Sequence[int],
     device: Any,
     output: Path,
@@ -70,13 +72,13 @@ def main(
         options = RunOptions(
             model=str(asset(demo.base or model)),
             lora=str(asset(model)) if demo.base else None,
-            guidance_scale=demo.guidance_scale,
             device=str(device),
             output=output / model,
         )
         with Stop() as stop:
             runs = Sweep(options, stop)
-            for called in product(steps or [demo.steps], batch_sizes):
+            calls = steps or [demo.steps], scales or [demo.guidance_scale], batch_sizes
+            for called in product(*calls):
                 results.append(compare(model, runs, prompts, entries, *called))
         save_grid(output / f"{model}.webp", results[-1])
     save_curves(output / "curves.png", results)
@@ -91,14 +93,15 @@ def compare(
     prompts: dict[str, Path],
     entries: Sequence[tuple[int, Entry]],
     steps: int,
+    scale: float,
     batch_size: int,
 ) -> Result:
     """Generate the runs of all seeds and entries, or what is missing of them, and score them."""
-    title = f"{model}, {steps} steps, batches of {batch_size}"
+    title = f"{model}, {steps} steps, CFG {scale:g}, batches of {batch_size}"
     found: dict[Entry, dict[str, list[Path]]] = {}
     for (seed, entry), kind in tqdm([*product(entries, prompts)], title, unit="run"):
         folder = runs.generate(
-            f"{steps}-steps-by-{batch_size}/{seed}/{kind}/{entry.name}",
+            f"{steps}-steps-cfg-{scale:g}-by-{batch_size}/{seed}/{kind}/{entry.name}",
             entry.diversity,
             sampler=entry.sample,
             prompts=str(prompts[kind]),
@@ -106,6 +109,7 @@ def compare(
             batch_size=batch_size,
             seed=seed,
             steps=steps,
+            guidance_scale=scale,
         )
         found.setdefault(entry, {}).setdefault(kind, []).append(folder)
     probe = Path(str(asset(MODELS[model].probe)))
