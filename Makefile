@@ -3,11 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SEED := 0
+# every second prompt; 1 takes all, as README's numbers do
+EVERY := 2
 GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance-scale 5 \
 	--seed $(SEED) --overwrite
 PHOTOS := $(GENERATE) --model assets/demo-photos
-OPEN := --images-per-prompt 16 assets/prompts
-NAMED := --images-per-prompt 8 assets/prompts
+OPEN := --images-per-prompt 16 $(DEMO)
+NAMED := --images-per-prompt 8 $(DEMO)
 EVALUATE := $(BIN)/vendi-guidance evaluate --overwrite
 
 .PHONY: demo docs test quick test-portable setup clean
@@ -25,9 +27,13 @@ setup: .venv/.complete
 	$(INSTALL) .
 	touch $@
 
-# photographs, then emoji: 16 images of each prompt that leaves the look open, for looks and realism,
-# and 8 of each that names some of it, for what is kept
+# photographs, then emoji: 16 images of prompts that leave the look open, for looks and realism, and 8
+# of prompts that name some of it, for what is kept
 demo: .venv/.installed
+	mkdir -p $(DEMO)
+	for prompts in photos photos-named demo named; do \
+		awk 'NR % $(EVERY) == 0' assets/prompts/$$prompts.txt > $(DEMO)/$$prompts.txt || exit; \
+	done
 	$(PHOTOS) $(OPEN)/photos.txt --diversity 0 --output $(DEMO)/photos-open-without
 	$(PHOTOS) $(OPEN)/photos.txt --output $(DEMO)/photos-open-with
 	$(PHOTOS) $(NAMED)/photos-named.txt --diversity 0 --output $(DEMO)/photos-named-without

@@ -44,7 +44,7 @@ ALL = 10**6
 @several("--method", "methods", click.Choice(list(METHODS)), (), "Method.  [default: the usual]")
 @several("--seed", "seeds", click.IntRange(0), (0,), "Seed of a run's first image.")
 @several("--steps", "steps", COUNT, (), "Number of steps.  [default: the model's]")
-@several("--guidance-scale", "scales", float, (), "CFG scale.  [default: the model's]")
+@several("--guidance-scale", "scales", click.FLOAT, (), "CFG scale.  [default: the model's]")
 @several("--batch-size", "batch_sizes", COUNT, (16,), "Images per batch.")
 @click.option("--open", OPEN, type=COUNT, default=ALL, help="Use only this many open prompts.")
 @click.option("--named", NAMED, type=COUNT, default=ALL, help="Use only this many named prompts.")

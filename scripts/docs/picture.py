@@ -1,4 +1,4 @@
-"""Make the README's image from the runs of `make demo`.
+"""Make the README's image, and that of what is lost, from the runs of `make demo`.
 
 \b
   python -m scripts.docs.picture
@@ -16,27 +16,33 @@ from matplotlib.figure import Figure
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.storage.files import whole_file
 
-SHOWN = {
-    "photos-open": ("a photo of a shirt", "a photo of a handbag", "a photo of a watch"),
+DEMO = {
+    "photos-open": ("a photo of a t-shirt", "a photo of a backpack", "a photo of a watch"),
     "photos-named": ("a photo of a red handbag",),
-    "open": ("waving hand", "victory hand"),
+    "open": ("thumbs down", "victory hand"),
     "named": ("left pointing backhand index, light skin tone",),
 }
-"""Pair of runs -> prompts whose images are shown."""
+LOST = {
+    "photos-open": ("a photo of a sweater", "a photo of a skirt"),
+    "photos-named": ("a photo of a pink kurta", "a photo of a green men's t-shirt"),
+}
+FIGURES = {"demo": DEMO, "photos-lost": LOST}
+"""Name -> pair of runs -> prompts whose images are shown."""
 ROW = 8  # images in a row
 TITLES = ("without guidance", "with guidance")
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--runs", type=click.Path(path_type=Path, exists=True), default="out/demo")
-@click.option("--output", type=click.Path(path_type=Path), default="docs/figures/demo.webp")
+@click.option("--output", type=click.Path(path_type=Path), default="docs/figures", help="Folder.")
 def main(runs: Path, output: Path) -> None:
-    strips = [
-        [strip(runs / f"{kind}-{suffix}", prompt) for suffix in ("without", "with")]
-        for kind, prompts in SHOWN.items()
-        for prompt in prompts
-    ]
-    save_grid(output, strips, TITLES, sum(SHOWN.values(), ()), 11)
+    for name, shown in FIGURES.items():
+        strips = [
+            [strip(runs / f"{kind}-{suffix}", prompt, 8) for suffix in ("without", "with")]
+            for kind, prompts in shown.items()
+            for prompt in prompts
+        ]
+        save_grid(output / f"{name}.webp", strips, TITLES, sum(shown.values(), ()), 11)
 
 
 def save_grid(
