@@ -16,18 +16,21 @@ from matplotlib.figure import Figure
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.storage.files import whole_file
 
-DEMO = {
-    "photos-open": ("a photo of a t-shirt", "a photo of a backpack", "a photo of a watch"),
-    "photos-named": ("a photo of a red handbag",),
-    "open": ("thumbs down", "victory hand"),
-    "named": ("left pointing backhand index, light skin tone",),
+Shown = dict[str, tuple[str, ...]]
+"""Pair of runs -> prompts whose images are shown."""
+
+FIGURES: dict[str, Shown] = {
+    "demo": {
+        "photos-open": ("a photo of a t-shirt", "a photo of a backpack", "a photo of a watch"),
+        "photos-named": ("a photo of a red handbag",),
+        "open": ("thumbs down", "victory hand"),
+        "named": ("left pointing backhand index, light skin tone",),
+    },
+    "photos-lost": {
+        "photos-open": ("a photo of a sweater", "a photo of a skirt"),
+        "photos-named": ("a photo of a pink kurta", "a photo of a green men's t-shirt"),
+    },
 }
-LOST = {
-    "photos-open": ("a photo of a sweater", "a photo of a skirt"),
-    "photos-named": ("a photo of a pink kurta", "a photo of a green men's t-shirt"),
-}
-FIGURES = {"demo": DEMO, "photos-lost": LOST}
-"""Name -> pair of runs -> prompts whose images are shown."""
 ROW = 8  # images in a row
 TITLES = ("without guidance", "with guidance")
 
