@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SEED := 0
-# every second prompt; 1 takes all, as README's numbers do
-EVERY := 2
+# every third prompt; 1 takes all, as README's numbers and pictures do
+EVERY := 3
 GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance-scale 5 \
 	--seed $(SEED) --overwrite
 PHOTOS := $(GENERATE) --model assets/demo-photos

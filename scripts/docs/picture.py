@@ -1,4 +1,5 @@
-"""Make the README's image, and that of what is lost, from the runs of `make demo`.
+"""Make the README's image, and that of what is lost, from the runs of
+`make demo EVERY=1`.
 
 \b
   python -m scripts.docs.picture
