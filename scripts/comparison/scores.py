@@ -13,12 +13,12 @@ from scipy.stats import bootstrap
 from torch import Tensor
 
 from scripts.comparison.efficientnet import image_features
-from scripts.comparison.models import NAMED, OPEN, TRAINING_FEATURES
+from scripts.comparison.models import NAMED, OPEN
 from vendi_guidance import Cosine, frechet_distance, vendi
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, looks_by_group
 from vendi_guidance.features.base import Labels, load_features
-from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.features.probe import TRAINING_FEATURES, ProbeLabeler, load_probe
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import manifold_scores
 from vendi_guidance.storage.imagefolder import read_timings

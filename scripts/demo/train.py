@@ -10,7 +10,6 @@ import click
 import numpy as np
 import torch
 
-from scripts.comparison.models import TRAINING_FEATURES
 from scripts.demo import emoji
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import SIZE, Emoji
@@ -24,7 +23,7 @@ from scripts.demo.training import (
     train_vae,
     training_options,
 )
-from vendi_guidance.features.probe import Probe
+from vendi_guidance.features.probe import TRAINING_FEATURES, Probe
 
 SHAPE = Shape(size=SIZE, widths=(64, 128, 128), heads=(2, 4, 4), texts=(64, 128), groups=16)
 

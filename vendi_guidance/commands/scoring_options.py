@@ -15,7 +15,7 @@ from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.judges import AttributeJudge, Judges, ProbeJudge, ZeroShot
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import ProbeLabeler, open_labeler
+from vendi_guidance.features.probe import TRAINING_FEATURES, ProbeLabeler, open_labeler
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.storage.assets import asset
 
@@ -116,7 +116,7 @@ def open_scoring(
             prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
             if image_embedder in (None, f"probe:{folder}"):
                 image_embedder = f"probe:{folder}"
-                reference = next(folder.glob("training_features.safetensors"), None)
+                reference = next(folder.glob(TRAINING_FEATURES), None)
             mix = read_mix(folder)
             break
     embedding = Embedding(

@@ -19,6 +19,9 @@ from vendi_guidance.features.base import Labels
 from vendi_guidance.features.network import digest_of
 from vendi_guidance.features.weights import reason
 
+TRAINING_FEATURES = "training_features.safetensors"
+"""In a probe's folder: its features of real images."""
+
 Look: TypeAlias = tuple[str, ...]
 """A concept, followed by a value of each attribute."""
 
