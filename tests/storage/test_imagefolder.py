@@ -15,7 +15,7 @@ from vendi_guidance.storage.imagefolder import (
     read_metadata,
     save_image,
 )
-from vendi_guidance.storage.images import open_image
+from vendi_guidance.storage.images import image_files, open_image
 
 AWKWARD = [
     'a "quoted" cat, 50% off',
@@ -33,7 +33,7 @@ AWKWARD = [
 ]
 
 
-OUTSIDE = ["../outside.png", "/etc/hostname", "a/../../outside.png", "link/outside.png", "a\0.png"]
+OUTSIDE = ["../outside.png", "/etc/hostname", "a/../../outside.png", "link/../x.png", "a\0.png"]
 
 
 def noise(seed: int = 0) -> Image.Image:
@@ -86,6 +86,19 @@ def test_metadata_that_cannot_be_read_is_named(tmp_path, line, message):
         lines.write(f"{line}\n" if line else "")
     with pytest.raises(ValueError, match=message):
         read_metadata(folder)
+
+
+def test_images_may_be_links_to_anywhere_and_linked_folders_are_listed_once(tmp_path):
+    folder, blobs = write_run(tmp_path / "snapshot", ["cat"]), tmp_path / "blobs"
+    blobs.mkdir()
+    (folder / image_name(0)).rename(blobs / "9a8b")
+    (folder / image_name(0)).symlink_to("../blobs/9a8b")
+    assert open_image(read_metadata(folder)[0].path).size == (8, 8)
+    write_run(tmp_path / "more", ["dog"])
+    for name, target in (("again", "."), ("deep", "../more"), ("twice", "../more")):
+        (folder / name).symlink_to(target)
+    (tmp_path / "more/up").symlink_to("..")
+    assert len(image_files(folder)) == 2
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path):

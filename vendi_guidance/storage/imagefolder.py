@@ -65,15 +65,20 @@ def read_metadata(folder: Path) -> list[Listed]:
         name = row.get("file_name")
         if not isinstance(name, str):
             raise ValueError(f"{place} has no text under the key 'file_name'")
-        path = folder / name
-        # the operating system would truncate the name at NUL
-        if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
-            raise ValueError(f"{place} names {name!r}, which is not in {folder}")
         taken = {"seconds": seconds[name]} if name in seconds else {}
-        found.append(Listed(place, path, taken | row))
+        found.append(Listed(place, path_in(folder, name, place), taken | row))
     if not found:
         raise ValueError(f"{folder / METADATA} is empty: the run has no images")
     return found
+
+
+def path_in(folder: Path, name: str, place: str) -> Path:
+    """The path of a file that the table at `place` names, which may be a link to anywhere;
+    ValueError if the name itself leaves the folder."""
+    # the operating system would truncate the name at NUL
+    if "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ValueError(f"{place} names {name!r}, which is not in {folder}")
+    return folder / name
 
 
 def read_timings(folder: Path, name: str) -> dict[str, float]:

@@ -36,12 +36,19 @@ def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The image files below a folder, sorted, without hidden files and figures of reports."""
-    found = []
-    for parent, folders, names in os.walk(folder):
-        if parent != str(folder) and {"report.html", "report.json"} <= set(names):
+    """The image files below a folder, sorted, without hidden files and figures of reports. Links to
+    files and folders are followed, and no folder is listed twice."""
+    found: list[Path] = []
+    top, seen = os.path.realpath(folder), set()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        is_root = parent == str(folder)
+        is_inside = not is_root and os.path.islink(parent) and Path(real).is_relative_to(top)
+        is_report = not is_root and {"report.html", "report.json"} <= set(names)
+        if real in seen or is_inside or is_report:
             folders.clear()
             continue
+        seen.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
         files = (Path(parent, name) for name in names if not name.startswith("."))
         found += [file for file in files if file.suffix.lower() in SUFFIXES]
