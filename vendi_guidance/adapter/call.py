@@ -1,10 +1,12 @@
 """Guidance of one call of a diffusers pipeline, which supplies what the engine needs: the
 scheduler's prediction, the network and the prompts."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
+from vendi_guidance.adapter.arguments import copied, same
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.prompts import with_prompts
@@ -82,6 +84,20 @@ class Call:
         if is_kept:
             self._engine.remember(step)
         return step
+
+    def of_user(self, callback: Callable[..., Any], *given: Any) -> Any:
+        """What the user's callback returns, of which the last argument is tensors or latents. If it
+        changes one, what was computed for the next step is dropped."""
+        if self.watch is None:
+            return callback(*given)
+        tensors = {**given[-1]} if isinstance(given[-1], dict) else {"latents": given[-1]}
+        before = {name: copied(value) for name, value in tensors.items()}
+        with self.watch.paused():
+            changes = callback(*given)
+        after = {**tensors, **(changes or {})}
+        if self._network is not None and not all(same(before[it], after[it]) for it in before):
+            self._network.cfg.drop_known(after.get("latents"))
+        return changes
 
     def why_unguided(self, pipeline: Any, count: int) -> str | None:
         """Why guidance is on and yet none of the call's `count` steps was guided, or None."""

@@ -3,7 +3,7 @@ lasts until its last step; settings and memory last from call to call."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -255,9 +255,9 @@ class VendiGuidance(PipelineCallback):
         return guided
 
     def _call_users(self, callback: Callback | None, *given: Any) -> dict[str, Any] | None:
-        watch = None if self._call is None else self._call.watch
-        with nullcontext() if watch is None else watch.paused():
+        if callback is None or self._call is None:
             return None if callback is None else callback(*given)
+        return self._call.of_user(callback, *given)
 
     def _end(self) -> None:
         """Close the current call, if there is one."""

@@ -72,6 +72,14 @@ class ScaledCFG(threading.local):
         self.known = None
         self._differences = {}
 
+    def drop_known(self, latents: Any) -> None:
+        """Drop what was computed for the next step, whose inputs or latents (None: as they were)
+        the user's callback has changed. With another number of latents it is a stock step."""
+        self.known = None
+        self._differences = {}
+        if latents is not None and self._watch.steps and len(latents) != len(self._watch.step[0]):
+            self.share = 1.0
+
     @property
     def is_off(self) -> bool:
         """Whether CFG had no effect at the last step."""
@@ -114,7 +122,8 @@ class ScaledCFG(threading.local):
         prompts = self.prompt_rows(first or evaluation)
         is_alone = not first and prompts == slice(0, rows)
         computed_at, difference = self._differences.get(position, (self._step, None))
-        if not self._share or not 0 < self._step - computed_at < self._every:
+        is_fresh = 0 < self._step - computed_at < self._every
+        if not self._share or not is_fresh or difference is None or len(difference) != rows:
             difference = None
         if self._share and difference is None and not is_alone:
             raw = self._forward(evaluation)

@@ -194,7 +194,7 @@ class Watch(Reader):
             result = inner(*args, **kwargs)
             given = self._parameters.bind(self.scheduler, *args, **kwargs).arguments
             record = self._record
-            if record.first is None:
+            if record.first is None or record.first.shape != given["sample"].shape:
                 record.first = given["sample"]
             record.last = (copy.copy(self.scheduler), given)  # a shallow copy shares its tensors
             record.prediction = None
