@@ -137,10 +137,10 @@ def count_demo_looks() -> None:
 
     from scripts.comfyui.demo import Demo
     from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
-    from vendi_guidance.features.probe import ProbeLabeler, load_probe
+    from vendi_guidance.features.probe import load_probe
 
     demo = Demo()
-    labeler = ProbeLabeler(load_probe(ROOT / "assets" / "demo-probe"))
+    probe = load_probe(ROOT / "assets" / "demo-probe")
     texts = (ROOT / "assets" / "prompts" / "demo.txt").read_text().splitlines()[:PROMPTS]
     prompts = [text for text in texts for _ in range(BATCH)]
     for sampler in SAMPLERS:
@@ -152,7 +152,7 @@ def count_demo_looks() -> None:
                 latents = generator(prompt, negative, steps=16)(model, sampler, seed)
                 pixels = demo.decode(latents).mul(255).byte().numpy()
                 images += map(Image.fromarray, pixels)
-            labels = labeler(images, prompts)
+            labels = probe.labels(probe.embed(images), prompts)
             looks = fmean(looks_by_group(prompts, labels).values())
             fidelity = prompt_fidelity(labels)
             report.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {fidelity:.3f})")

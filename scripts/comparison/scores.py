@@ -18,7 +18,7 @@ from vendi_guidance import Cosine, frechet_distance, vendi
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, looks_by_group
 from vendi_guidance.features.base import Labels, load_features
-from vendi_guidance.features.probe import TRAINING_FEATURES, ProbeLabeler, load_probe
+from vendi_guidance.features.probe import TRAINING_FEATURES, Probe, load_probe
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import manifold_scores
 from vendi_guidance.storage.imagefolder import read_timings
@@ -118,10 +118,10 @@ def scores(runs: Mapping[str, Sequence[Path]], probe: Path) -> dict[str, Score]:
         runs: kind of prompts -> the runs' folders, one for each seed.
         probe: the folder of the probe, and of the features of real images, if any.
     """
-    labeler, file = ProbeLabeler(load_probe(probe)), probe / TRAINING_FEATURES
+    judge, file = load_probe(probe), probe / TRAINING_FEATURES
     reference = load_features(file) if file.exists() else None
     judged = {
-        kind: [_judge(folder, labeler, reference) for folder in own] for kind, own in runs.items()
+        kind: [_judge(folder, judge, reference) for folder in own] for kind, own in runs.items()
     }
     found = {}
     for title, column in COLUMNS.items():
@@ -138,11 +138,10 @@ def scores(runs: Mapping[str, Sequence[Path]], probe: Path) -> dict[str, Score]:
     return found
 
 
-def _judge(folder: Path, labeler: ProbeLabeler, reference: Tensor | None) -> Judged:
+def _judge(folder: Path, probe: Probe, reference: Tensor | None) -> Judged:
     batch = as_batch(folder)
-    prompts, features = batch.prompts or [], labeler.probe.embed(batch.images)
-    labels = labeler.from_features(features, prompts)
-    return Judged(folder, prompts, labels, features, reference)
+    prompts, features = batch.prompts or [], probe.embed(batch.images)
+    return Judged(folder, prompts, probe.labels(features, prompts), features, reference)
 
 
 def _means(pairs: Iterable[tuple[str, float]]) -> Values:

@@ -14,7 +14,7 @@ from scripts.demo.cards import write_card
 from scripts.demo.training import Training, save_half
 from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
 from vendi_guidance.features.base import Labels
-from vendi_guidance.features.probe import ProbeLabeler, load_probe
+from vendi_guidance.features.probe import load_probe
 from vendi_guidance.storage.prompt_files import open_prompts
 
 BATCH = 64
@@ -53,7 +53,7 @@ def measure(
     """
     pipeline.set_progress_bar_config(disable=True)
     demo = MODELS[model]
-    labeler = ProbeLabeler(load_probe(assets / demo.probe))
+    probe = load_probe(assets / demo.probe)
 
     def label(file: str, count: int) -> tuple[list[str], Labels]:
         prompts = [prompt for prompt in open_prompts(str(assets / file)) for _ in range(count)]
@@ -62,7 +62,7 @@ def measure(
         for start in tqdm(range(0, len(prompts), BATCH), desc=file, unit="batch"):
             part = prompts[start : start + BATCH]
             images += pipeline(part, generator=generator, **sampling).images
-        return prompts, labeler(images, prompts)
+        return prompts, probe.labels(probe.embed(images), prompts)
 
     prompts, labels = label(demo.prompts, each[0])
     named = prompt_fidelity(label(demo.named, each[1])[1])

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from scripts.demo.training import Training, to_model_range, train
-from vendi_guidance.evaluation.attributes import MIX
+from vendi_guidance.evaluation.attributes import ATTRIBUTES
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.tensors import save_tensors
 
@@ -55,7 +55,7 @@ def make_probe(
         }
         for i, (name, values) in enumerate(probe.attributes.items())
     }
-    (folder / MIX).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
+    (folder / ATTRIBUTES).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
     return accuracies
 
 

@@ -46,7 +46,7 @@ def test_prompts_of_a_demo_model_have_its_probe_and_text_encoders(prompt, model)
     assert embedding.image.settings["weights"] == probe and judges.labels
     encoder = embedding.prompt.settings["weights"]
     assert encoder == ("assets/demo-sdxl" if model == "demo" else f"assets/{model}")
-    assert notes == [] and judges.mix is not None
+    assert notes == [] and judges.attributes[0].training is not None
     assert (reference is None) == (model == "demo-faces")
 
 

@@ -14,13 +14,12 @@ from tests.conftest import SCRIPTS
 from tests.helpers.batches_at_hand import greys, report_of, save_batch
 from tests.helpers.commands import succeeds
 from vendi_guidance.commands import evaluate as command
-from vendi_guidance.commands.scoring_options import open_attributes
+from vendi_guidance.commands.scoring_options import open_scoring
 from vendi_guidance.evaluation.attributes import (
-    MIX,
+    ATTRIBUTES,
     Attribute,
     change,
     load_attributes,
-    read_mix,
 )
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import READER, Embedding, embed_batch
@@ -34,7 +33,7 @@ from vendi_guidance.evaluation.judges import (
 )
 from vendi_guidance.evaluation.report.tables import attribute_rows
 from vendi_guidance.features.base import FromFunction
-from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
+from vendi_guidance.features.probe import Probe, load_probe
 
 LIGHT = Attribute("light", ("dark", "bright"))
 
@@ -44,10 +43,11 @@ class Brightness(AttributeJudge):
 
     def __init__(self, doubt: float = 0) -> None:
         self.doubt, self.embedded = doubt, 0
+        self.embedder = FromFunction(self._embed, "brightness")
 
-    def embed(self, images):
+    def _embed(self, images):
         self.embedded += len(images)
-        return torch.tensor([[np.asarray(image).mean()] for image in images])
+        return [[np.asarray(image).mean()] for image in images]
 
     def probabilities(self, features, attribute):
         bright = (features[:, 0] > 127).double()
@@ -55,14 +55,14 @@ class Brightness(AttributeJudge):
         return torch.stack([1 - p, p], dim=1)
 
 
-def judged(levels, prompts, attributes, judge, mix=None):
-    judges = Judges(attributes=attributes, attribute_judge=judge, mix=mix)
+def judged(levels, prompts, attributes, judge):
+    judges = Judges(attributes=attributes, attribute_judge=judge)
     batch, embedding = as_batch(greys(*levels), prompts), Embedding("pixels:2", "words")
-    return judge_attributes(embed_batch(batch, embedding, READER), judges)
+    return judge_attributes(embed_batch(batch, embedding, READER), judges, READER)
 
 
-def scored(levels, prompts, attribute=LIGHT, doubt=0.0, mix=None):
-    return judged(levels, prompts, [attribute], Brightness(doubt), mix)[0]
+def scored(levels, prompts, attribute=LIGHT, doubt=0.0):
+    return judged(levels, prompts, [attribute], Brightness(doubt))[0]
 
 
 # What is counted
@@ -112,14 +112,13 @@ def test_what_is_counted_is_what_the_judge_believes_and_not_its_favourite():
 
 
 def test_even_and_training_draws_are_of_as_many_images():
-    found = scored([0, 255], ["a room"] * 2, mix={"light": {"dark": 2.0}})
+    found = scored([0, 255], ["a room"] * 2, replace(LIGHT, training=(2.0, 0.0)))
     # two images show one value of two or both, each in half of all draws
     assert log(found.even) == pytest.approx(log(2) / 2)
     assert found.training == 1
-    mixed = scored([0, 255], ["a room"] * 2, mix={"light": {"dark": 2.0, "bright": 2.0}})
+    mixed = scored([0, 255], ["a room"] * 2, replace(LIGHT, training=(2.0, 2.0)))
     assert mixed.training == pytest.approx(mixed.even)
-    for unknown in ({}, {"light": {"dim": 1.0}}):
-        assert scored([0, 255], ["a room"] * 2, mix=unknown).training is None
+    assert scored([0, 255], ["a room"] * 2).training is None
 
 
 def test_two_runs_are_compared_over_the_prompts_that_both_leave_open():
@@ -150,7 +149,7 @@ def test_zero_shot_compares_images_with_phrases_of_each_value():
     seen = FromFunction(lambda some: np.eye(2)[[int(np.mean(i) > 127) for i in some]], "c")
     texts = FromFunction(lambda some: np.eye(2)[[int("bright" in text) for text in some]], "c")
     judge = ZeroShot(seen, texts)
-    p = judge.probabilities(judge.embed(greys(0, 255)), LIGHT)
+    p = judge.probabilities(seen.embed(greys(0, 255)), LIGHT)
     assert p.argmax(1).tolist() == [0, 1] and torch.allclose(p.sum(1), torch.ones(2).to(p))
     assert all("{value}" in template and "{attribute}" in template for template in TEMPLATES)
 
@@ -160,7 +159,7 @@ def test_a_probe_says_the_values_of_its_own_attributes():
     probe.looks_of.return_value = [("cat", weight) for weight in ("regular", "bold", "regular")]
     judge, weight = ProbeJudge(probe), Attribute("weight", ("bold", "regular"))
     assert judge.probabilities(torch.ones(3, 1), weight).tolist() == [[0, 1], [1, 0], [0, 1]]
-    with pytest.raises(ValueError, match="does not know these values of 'light', only weight"):
+    with pytest.raises(ValueError, match=r"does not know these values of 'light', only \{.weight"):
         judge.probabilities(torch.ones(3, 1), LIGHT)
 
 
@@ -180,6 +179,12 @@ def test_a_judge_reads_each_image_once_however_many_the_attributes():
         ("[]", "must be an object"),
         ('{"hair": 3}', "hair must have at least two different values, got 3"),
         ('{"hair": ["black", "Black"]}', "different values"),
+        ('{"hair": "black, brown"}', "at least two different values, got 'black, brown'"),
+        ('{"hair": {"black": 1}}', "at least two different values"),
+        ('{"hair": {"black": "all", "brown": 1}}', "hair must have a share of each value, got"),
+        ('{"hair": {"black": -1, "brown": 2}}', "a share of each value"),
+        ('{"hair": {"black": 0, "brown": 0}}', "a share of each value"),
+        ('{"hair": {}}', "a share of each value"),
         ('{"prompts": {"a cat": 3}}', "a cat must be an object"),
         ('{"attributes": {}}', "has no attributes"),
         ("[" * 100_000, "not JSON"),
@@ -193,10 +198,11 @@ def test_a_file_of_something_else_is_named(tmp_path, content, words):
 
 def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
     path = tmp_path / "attributes.json"
-    path.write_text('{"light": "dark, bright"}')
+    light = '{"light": ["dark", "bright"]}'
+    path.write_text(light)
     assert load_attributes(str(path)) == [LIGHT]
-    path.write_text('{"attributes": {"light": ["dark", "bright"]}, "prompts": {"a": {"b": "c,d"}}}')
-    assert load_attributes(path) == [LIGHT, Attribute("b", ("c", "d"), "a")]
+    path.write_text(f'{{"attributes": {light}, "prompts": {{"a": {{"b": {{"c": 3, "d": 1.5}}}}}}}}')
+    assert load_attributes(path) == [LIGHT, Attribute("b", ("c", "d"), "a", (3, 1.5))]
     attribute = Attribute("light", LIGHT.values, "a room")
     [found] = scored([0, 255], ["a room", "a cave"], attribute).by_prompt
     assert found.prompt == "a room"
@@ -204,37 +210,35 @@ def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
         scored([0], ["a room"], Attribute("light", LIGHT.values, "a hall"))
 
 
-@pytest.mark.parametrize(
-    "content", ["{}", "[]", '{"hair": 1}', '{"hair": {"red": "all"}}', '{"hair": {}}']
-)
-def test_a_damaged_mix_of_training_images_is_named(tmp_path, content):
-    assert read_mix(tmp_path) is None
-    (tmp_path / MIX).write_text(content)
-    with pytest.raises(ValueError, match=f"{MIX} must be an object such as"):
-        read_mix(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["demo-probe", "demo-faces-probe"])
-def test_the_demos_mixes_are_of_their_probes_attributes(name):
+@pytest.mark.parametrize("name", ["demo-probe", "demo-photos-probe", "demo-faces-probe"])
+def test_the_demos_probes_have_the_shares_of_their_attributes_values(name):
     folder = SCRIPTS.parent / "assets" / name
-    mix, probe = read_mix(folder), load_probe(folder)
-    assert {name: [*shares] for name, shares in mix.items()} == probe.attributes
-    assert all(sum(shares.values()) == pytest.approx(1) for shares in mix.values())
+    attributes, probe = load_attributes(folder / ATTRIBUTES), load_probe(folder)
+    assert {one.name: [*one.values] for one in attributes} == probe.attributes
+    assert all(sum(one.training) == pytest.approx(1) for one in attributes)
 
 
-def test_a_probe_counts_its_attributes_without_a_file_and_knows_what_prompts_name(tmp_path):
+def test_a_probes_folder_has_the_default_attributes_and_it_knows_what_prompts_name(tmp_path):
     looks = [("coat", ["red", "blue"]), ("hat", ["red", "green"])]
-    labeler = ProbeLabeler(Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat"))
-    judges = open_attributes(None, None, labeler, "cpu")
+    Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat").save_pretrained(tmp_path)
+    prompts, given = ["a, red hat", "a castle"], {"probe": tmp_path, "clip": None}
+    given |= {"image_embedder": "pixels", "prompt_embedder": "words", "attribute_judge": None}
+
+    def opened(attributes):
+        return open_scoring(prompts, "cpu", attributes=attributes, **given)[1]
+
+    assert not opened(None).attributes
+    (tmp_path / ATTRIBUTES).write_text(json.dumps(dict(looks)))
+    judges = opened(None)
     named = judges.attribute_judge.named
     for attribute, value in zip(judges.attributes, (None, "red"), strict=True):
-        assert named(attribute, ["a, red hat", "a castle"]) == {"a, red hat": value}
-    file = tmp_path / "attributes.json"
-    file.write_text('{"coat": "blue, red", "light": "dark, red"}')
-    coat, light = open_attributes(file, None, labeler, "cpu").attributes
-    assert coat.values == ("blue", "red") and named(coat, ["a, red hat"]) == {"a, red hat": None}
+        assert named(attribute, prompts) == {"a, red hat": value}
+    file = tmp_path / "own.json"
+    file.write_text('{"coat": ["blue", "red"], "light": ["dark", "red"]}')
+    coat, light = opened(file).attributes
+    assert coat.values == ("blue", "red") and named(coat, prompts) == {"a, red hat": None}
     with pytest.raises(ValueError, match="does not know these values of 'light'"):
-        named(light, ["a, red hat"])
+        named(light, prompts)
 
 
 def test_attributes_are_reported_on_the_page(tmp_path, tiny_sdxl_folder, monkeypatch):

@@ -9,7 +9,7 @@ import torch
 from tests.helpers.batches_at_hand import report_of, sample_images
 from vendi_guidance.evaluation.inputs import prompt_fidelity
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import Probe, ProbeLabeler, load_probe
+from vendi_guidance.features.probe import Probe, load_probe
 
 CAPTION = "{concept}, {tone} skin tone, {vendor} style"
 
@@ -56,8 +56,8 @@ def test_an_image_shows_what_was_asked_if_it_shows_all_that_the_prompt_names(pro
     other = {"noto": "fluent", "fluent": "noto", None: None}
     for vendors, is_right in ((lambda v: v, 1), (lambda v: None, 1), (other.get, 0)):
         asked = [probe.words((concept, vendors(v), tone)) for concept, v, tone in looks]
-        assert prompt_fidelity(ProbeLabeler(probe)(images, asked)) == is_right
-    found = ProbeLabeler(probe)(images, ["ear", "castle"] * 4)
+        assert prompt_fidelity(probe.labels(probe.embed(images), asked)) == is_right
+    found = probe.labels(probe.embed(images), ["ear", "castle"] * 4)
     assert found.asked == ["ear", None] * 4 and found.shown == [look[0] for look in looks]
     assert found.variant == [look[1:] for look in looks]
 
@@ -85,12 +85,12 @@ def test_a_damaged_config_is_refused(probe, tmp_path, changed, words):
 
 
 def test_labels_of_the_probes_own_features_take_no_second_pass(tiny_probe_folder):
-    labels = ProbeLabeler(load_probe(tiny_probe_folder))
-    judged = Mock(wraps=labels, spec=labels, probe=labels.probe)
+    probe = load_probe(tiny_probe_folder)
+    probe.embed = Mock(wraps=probe.embed)
     embedder = open_image_embedder(f"probe:{tiny_probe_folder}")
     found = [
-        report_of(6, prompts=["cat"] * 6, labels=judged, image=x).inputs.labels
+        report_of(6, prompts=["cat"] * 6, labels=probe, image=x).inputs.labels
         for x in (embedder, torch.randn(6, 3))
     ]
-    assert judged.call_count == judged.from_features.call_count == 1
+    assert probe.embed.call_count == 1
     assert found[0] == found[1]

@@ -19,7 +19,7 @@ from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.results import Comparison
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import open_labeler
+from vendi_guidance.features.probe import open_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.distributed import ProcessGroup
@@ -201,7 +201,7 @@ class Studio:
     def compare(self, generation: Generation) -> Comparison:
         """Compare the two arms; ValueError if there are too few images for any score."""
         embedding, reports = self._embedding, []
-        judges = Judges(labels=open_labeler(self.probe, generation.request.prompts))
+        judges = Judges(labels=open_probe(self.probe, generation.request.prompts))
         for arm, run in generation.runs.items():
             folder, name = run.folder.path, f"{arm} guidance"
             report = evaluate(folder, name=name, embedding=embedding, judges=judges)

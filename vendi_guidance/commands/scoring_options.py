@@ -10,12 +10,12 @@ import click
 
 from vendi_guidance.commands.cli import Option, tell
 from vendi_guidance.commands.run_options import PATH, together
-from vendi_guidance.evaluation.attributes import load_attributes, read_mix
+from vendi_guidance.evaluation.attributes import ATTRIBUTES, load_attributes
 from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.judges import AttributeJudge, Judges, ProbeJudge, ZeroShot
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import TRAINING_FEATURES, ProbeLabeler, open_labeler
+from vendi_guidance.features.probe import TRAINING_FEATURES, Probe, open_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.storage.assets import asset
 
@@ -108,45 +108,36 @@ def open_scoring(
             tell(f"{note}\nTo use it: {error}")
             return open(fallback, device=device)
 
-    mix = reference = labeler = None
+    if attribute_judge is not None and attributes is None:
+        raise ValueError("--attribute-judge needs --attributes FILE")
+    reference = known = None
     for folder in [probe] if probe else filter(None, map(asset, PROBES)):
-        if labeler := open_labeler(folder, prompts):
+        if known := open_probe(folder, prompts):
             own = folder.parent / folder.name.removesuffix("-probe")
             encoder: Any = own if own.is_dir() else asset("demo-sdxl")
             prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
             if image_embedder in (None, f"probe:{folder}"):
                 image_embedder = f"probe:{folder}"
                 reference = next(folder.glob(TRAINING_FEATURES), None)
-            mix = read_mix(folder)
+            attributes = attributes or next(folder.glob(ATTRIBUTES), None)
             break
     embedding = Embedding(
         open_or_replace(open_image_embedder, image_embedder, "dinov2"),
         open_or_replace(open_prompt_embedder, prompt_embedder if prompts else "words", "clip"),
     )
     clips = None if clip is None else open_clip(clip, device)
-    judges = open_attributes(attributes, attribute_judge, labeler, device)
-    return embedding, replace(judges, clip=clips, mix=mix), notes, reference
+    judges = Judges(clip=clips, labels=known)
+    if attributes is not None:
+        opened = open_judge(attribute_judge, known, device)
+        listed = load_attributes(attributes)
+        judges = replace(judges, attributes=listed, attribute_judge=opened)
+    return embedding, judges, notes, reference
 
 
-def open_attributes(
-    file: Path | None, judge: str | None, labeler: ProbeLabeler | None, device: str
-) -> Judges:
-    """The labeler, and the judge of the attributes in a file, or else of the labeler's own."""
-    if file is not None:
-        attributes, opened = load_attributes(file), open_judge(judge, labeler, device)
-        return Judges(labels=labeler, attributes=attributes, attribute_judge=opened)
-    if judge is not None:
-        raise ValueError("--attribute-judge needs --attributes FILE")
-    if labeler is None:
-        return Judges()
-    own = ProbeJudge(labeler.probe)
-    return Judges(labels=labeler, attributes=own.attributes, attribute_judge=own)
-
-
-def open_judge(name: str | None, labeler: ProbeLabeler | None, device: str) -> AttributeJudge:
-    """What classifies attribute values: the labeler's probe, or CLIP without one."""
-    if name is None and labeler is not None:
-        return ProbeJudge(labeler.probe)
+def open_judge(name: str | None, probe: Probe | None, device: str) -> AttributeJudge:
+    """What classifies attribute values: the probe, or CLIP without one."""
+    if name is None and probe is not None:
+        return ProbeJudge(probe)
     name = name or "clip"
     if name.partition(":")[0] != "clip":
         raise ValueError(f"--attribute-judge must be clip or clip:MODEL/PRETRAINED, got {name!r}")

@@ -18,7 +18,7 @@ from math import exp, inf, log
 from os import PathLike
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,10 +26,8 @@ from torch.nn import functional as F
 
 from vendi_guidance.scores.subsampling import Estimate, mean_over_prompts
 
-MIX = "training_mix.json"
-
-Mix: TypeAlias = Mapping[str, Mapping[str, float]]
-"""For each attribute, the shares of its values in training images whose captions leave it open."""
+ATTRIBUTES = "attributes.json"
+"""In a probe's folder: its attributes."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class Attribute:
 
     Attributes:
         prompt: the only prompt that the attribute applies to; None applies it to all prompts.
+        training: the share of each value in the model's training images whose captions leave the
+            attribute open, up to a factor; None if unknown.
 
     Example:
         >>> Attribute("hair", ("brown", "light brown")).named("a doctor with light brown hair")
@@ -47,6 +47,7 @@ class Attribute:
     name: str
     values: tuple[str, ...]
     prompt: str | None = None
+    training: tuple[float, ...] | None = None
 
     @property
     def title(self) -> str:
@@ -74,7 +75,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class AttributeScores:
-    """One attribute in all images; None for what no prompt or no training mix tells."""
+    """One attribute in all images; None for what no prompt or no share of training images tells."""
 
     attribute: Attribute
     by_prompt: list[Shares]
@@ -88,9 +89,10 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
     """Read attributes from a JSON file.
 
     Args:
-        path: a file with `{"hair": ["black", "brown"]}`, where values may also be one string,
-            "black, brown"; or with `{"attributes": {...}, "prompts": {"a doctor": {...}}}`, where
-            "attributes" apply to all prompts and those in "prompts" to one prompt each.
+        path: a file with `{"hair": ["black", "brown"]}`, or with the values' shares in training
+            images, `{"hair": {"black": 0.8, "brown": 0.2}}`; or with `{"attributes": {...},
+            "prompts": {"a doctor": {...}}}`, where "attributes" apply to all prompts and those in
+            "prompts" to one prompt each.
 
     Raises:
         ValueError: the file has another format.
@@ -100,9 +102,9 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder, "attributes.json")
-        ...     _ = path.write_text('{"hair": "black, brown"}')
+        ...     _ = path.write_text('{"hair": ["black", "brown"]}')
         ...     load_attributes(path)
-        [Attribute(name='hair', values=('black', 'brown'), prompt=None)]
+        [Attribute(name='hair', values=('black', 'brown'), prompt=None, training=None)]
     """
     path = Path(path)
     if not path.is_file():
@@ -118,7 +120,7 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
     by_prompt = _items(content.get("prompts", {}), f"{path}: prompts")
     groups = [(None, content.get("attributes", {})), *by_prompt]
     found = [
-        Attribute(name, _values(values, f"{path}: {name}"), prompt)
+        _attribute(name, values, prompt, f"{path}: {name}")
         for prompt, attributes in groups
         for name, values in _items(attributes, f"{path}: {prompt or 'attributes'}")
     ]
@@ -127,26 +129,8 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
     return found
 
 
-def read_mix(folder: Path) -> Mix | None:
-    """The mix of the training images in a probe's folder, if any; ValueError if it is damaged."""
-    path = folder / MIX
-    if not path.is_file():
-        return None
-    try:
-        mix: Mix = json.loads(path.read_text("utf-8"))
-        if not mix or not all(sum(shares.values()) > 0 for shares in mix.values()):
-            raise ValueError("it has no shares")
-    except (TypeError, AttributeError, ValueError) as error:
-        example = '{"hair": {"brown": 0.8, "black": 0.2}}'
-        raise ValueError(f"{path} must be an object such as {example}: {error}") from None
-    return mix
-
-
 def attribute_scores(
-    attribute: Attribute,
-    probabilities: Mapping[str, Tensor],
-    named: Mapping[str, str | None],
-    mix: Mix | None = None,
+    attribute: Attribute, probabilities: Mapping[str, Tensor], named: Mapping[str, str | None]
 ) -> AttributeScores:
     """One attribute's scores, for (n, values) probabilities of the values in each prompt's images,
     and the value that each of the prompts names, or None."""
@@ -156,15 +140,13 @@ def attribute_scores(
     ]
     left_open = [one for one in by_prompt if one.named is None]
     counts, values = [one.count for one in left_open], attribute.values
-    training = (mix or {}).get(attribute.name, {})
-    is_known = {*training} <= {*values}
     kept = [one.shares[values.index(one.named)] for one in by_prompt if one.named is not None]
     return AttributeScores(
         attribute,
         by_prompt,
         _exp_of_mean([one.entropy for one in left_open], least=0.0, most=log(len(values))),
         _of_draws(counts, [1.0] * len(values)),
-        _of_draws(counts, [training.get(v, 0.0) for v in values] if is_known else []),
+        _of_draws(counts, attribute.training),
         mean_over_prompts(kept, least=0.0, most=1.0) if kept else None,
     )
 
@@ -191,9 +173,9 @@ def expected_entropy(p: Tensor) -> float:
     return float((counts @ torch.special.entr(shares)).sum())
 
 
-def _of_draws(counts: Sequence[int], shares: Sequence[float]) -> float | None:
+def _of_draws(counts: Sequence[int], shares: Sequence[float] | None) -> float | None:
     """Effective values of prompts with these numbers of images, with these shares of values."""
-    if not counts or not any(shares):
+    if not counts or shares is None:
         return None
     p = torch.tensor([shares], dtype=torch.float64, device="cpu")
     entropy = cache(lambda count: expected_entropy((p / p.sum()).expand(count, -1)))
@@ -206,9 +188,8 @@ def _exp_of_mean(
     """exp of the mean over prompts, with its interval; None without prompts."""
     if not logarithms:
         return None
-    value, *ends = mean_over_prompts(logarithms, least=least, most=most)
-    low, high = (None if end is None else exp(end) for end in ends)
-    return Estimate(exp(value), low, high)
+    found = mean_over_prompts(logarithms, least=least, most=most)
+    return Estimate._make(None if end is None else exp(end) for end in found)
 
 
 def _items(given: Any, name: str) -> list[tuple[str, Any]]:
@@ -217,10 +198,15 @@ def _items(given: Any, name: str) -> list[tuple[str, Any]]:
     return list(given.items())
 
 
-def _values(given: Any, name: str) -> tuple[str, ...]:
-    if isinstance(given, str):
-        given = [value.strip() for value in given.split(",")]
-    is_text = isinstance(given, list) and all(isinstance(v, str) and v.strip() for v in given)
-    if not is_text or len({v.casefold() for v in given}) != len(given) or len(given) < 2:
-        raise ValueError(f"{name} must have at least two different values, got {given!r:.80}")
-    return tuple(given)
+def _attribute(name: str, given: Any, prompt: str | None, place: str) -> Attribute:
+    training, values = None, given
+    if isinstance(given, dict):
+        training, values = tuple(given.values()), list(given)
+        if not all(type(share) in (int, float) for share in training) or not (
+            all(share >= 0 for share in training) and 0 < sum(training) < inf
+        ):
+            raise ValueError(f"{place} must have a share of each value, got {given!r:.80}")
+    is_text = isinstance(values, list) and all(isinstance(v, str) and v.strip() for v in values)
+    if not is_text or len({v.casefold() for v in values}) != len(values) or len(values) < 2:
+        raise ValueError(f"{place} must have at least two different values, got {given!r:.80}")
+    return Attribute(name, tuple(values), prompt, training)

@@ -116,7 +116,7 @@ def evaluate(
         analysis=analyse(inputs),
         images=judged.batch.images,
         inputs=inputs,
-        attributes=judge_attributes(judged, judges),
+        attributes=judge_attributes(judged, judges, reader),
         notes=[note for note in notes if note],
     )
 

@@ -1,5 +1,6 @@
 """Judges: models or data that say how well images match their prompts, and what they show."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +12,10 @@ from PIL.Image import Image
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from vendi_guidance.evaluation.attributes import (
-    Attribute,
-    AttributeScores,
-    Mix,
-    attribute_scores,
-)
+from vendi_guidance.evaluation.attributes import Attribute, AttributeScores, attribute_scores
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
-from vendi_guidance.features.probe import Probe, ProbeLabeler
+from vendi_guidance.features.probe import Probe
 from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.groups import as_keys, rows_by_label
 from vendi_guidance.storage.messages import counted
@@ -39,29 +35,23 @@ TEMPERATURE = 0.01  # of the softmax of cosines, as in CLIP
 class AttributeJudge(ABC):
     """A model that says which value of an attribute images show, from features of the images."""
 
-    @abstractmethod
-    def embed(self, images: Sequence[Image]) -> Tensor:
-        """(n, d) features of n images, which serve all attributes."""
+    embedder: ImageEmbedder  # computes the features, which serve all attributes
 
     @abstractmethod
     def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
         """(n, values) probabilities of the attribute's values; each row sums to 1."""
 
     def named(self, attribute: Attribute, prompts: Sequence[str]) -> dict[str, str | None]:
-        """The value that each prompt names, or None; without prompts that it does not apply to."""
-        own = (prompt for prompt in prompts if attribute.prompt in (None, prompt))
-        return {prompt: attribute.named(prompt) for prompt in own}
+        """The value that each prompt names, or None; without prompts that the judge cannot read."""
+        return {prompt: attribute.named(prompt) for prompt in prompts}
 
 
 @dataclass(frozen=True, eq=False)
 class ZeroShot(AttributeJudge):
     """Zero-shot classification with CLIP or SigLIP: softmax over cosines of image and phrases."""
 
-    images: ImageEmbedder
+    embedder: ImageEmbedder
     texts: PromptEmbedder
-
-    def embed(self, images: Sequence[Image]) -> Tensor:
-        return self.images.embed(images)
 
     def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
         phrases = [
@@ -82,34 +72,24 @@ class ProbeJudge(AttributeJudge):
     it does not know.
     """
 
-    probe: Probe
-
-    @property
-    def attributes(self) -> list[Attribute]:
-        """The attributes that the probe recognizes."""
-        return [Attribute(name, tuple(values)) for name, values in self.probe.attributes.items()]
-
-    def embed(self, images: Sequence[Image]) -> Tensor:
-        return self.probe.embed(images)
+    embedder: Probe
 
     def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
         place = self._place(attribute)
-        shown = [attribute.values.index(look[place]) for look in self.probe.looks_of(features)]
+        shown = [attribute.values.index(look[place]) for look in self.embedder.looks_of(features)]
         return one_hot(torch.tensor(shown, device="cpu"), len(attribute.values))
 
     def named(self, attribute: Attribute, prompts: Sequence[str]) -> dict[str, str | None]:
-        place, own = self._place(attribute), [*super().named(attribute, prompts)]
-        looks = zip(own, self.probe.asked(own), strict=True)
+        place = self._place(attribute)
+        looks = zip(prompts, self.embedder.asked(prompts), strict=True)
         return {prompt: look[place] for prompt, look in looks if look is not None}
 
     def _place(self, attribute: Attribute) -> int:
         """The place of an attribute in a look, whose first part is the concept."""
-        known = self.probe.attributes
+        known = self.embedder.attributes
         if {*attribute.values} != {*known.get(attribute.name, [])}:
-            about = "; ".join(f"{name}: {', '.join(values)}" for name, values in known.items())
-            raise ValueError(
-                f"the probe does not know these values of {attribute.name!r}, only {about}"
-            )
+            about = f"these values of {attribute.name!r}, only {json.dumps(known)}"
+            raise ValueError(f"the probe does not know {about}")
         return [*known].index(attribute.name) + 1
 
 
@@ -122,12 +102,10 @@ class Judges:
         faithfulness: how well each image matches its prompt: the name of a numeric column in
             `metadata.jsonl` (a VQAScore, HPS or ImageReward computed elsewhere), n numbers, or a
             function that returns them for given images and prompts.
-        labels: what each image shows: n labels, or a `Labeler`, which is not called without
-            prompts. Prompt fidelity and looks need a prompt that asks for a known label.
+        labels: what each image shows: n labels, or a probe or a `Labeler`, which are not asked
+            without prompts. Prompt fidelity and looks need a prompt that asks for a known label.
         attributes: attributes to measure diversity in, such as those of `load_attributes`.
         attribute_judge: says which value of an attribute each image shows; needed for attributes.
-        mix: distribution of attributes in the model's training images, if known; the report
-            compares open attributes with it.
 
     Example:
         >>> Judges(faithfulness="vqa_score").clip is None
@@ -136,10 +114,9 @@ class Judges:
 
     clip: str | tuple[ImageEmbedder, PromptEmbedder] | None = None
     faithfulness: Faithfulness | None = None
-    labels: Labels | Labeler | None = None
+    labels: Labels | Labeler | Probe | None = None
     attributes: Sequence[Attribute] = ()
     attribute_judge: AttributeJudge | None = None
-    mix: Mix | None = None
 
 
 NO_JUDGES = Judges()
@@ -159,33 +136,32 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
     if judges.faithfulness is not None:
         values, name = _faithfulness(found, judges.faithfulness)
         inputs, settings["faithfulness"] = replace(inputs, faithfulness=values), {"name": name}
-    labels = _labels(found, judges.labels)
+    labels = _labels(found, judges.labels, reader)
     if labels is not None and (known := sum(asked is not None for asked in labels.asked)):
         inputs, settings["labeled"] = replace(inputs, labels=labels), known
     return replace(found, inputs=inputs, settings=settings)
 
 
-def judge_attributes(found: Embedded, judges: Judges) -> list[AttributeScores]:
+def judge_attributes(found: Embedded, judges: Judges, reader: ImageReader) -> list[AttributeScores]:
     """The values of each attribute in the images of each prompt.
 
     ValueError if there is no judge, or an attribute applies to no image's prompt.
     """
-    judge, images = judges.attribute_judge, found.batch.images
+    judge, prompts = judges.attribute_judge, found.batch.prompts or []
     if not judges.attributes:
         return []
     if judge is None:
         raise ValueError("attributes need a judge: give Judges(attribute_judge=...)")
-    features = _own_features(found, judge)
-    if features is None:
-        features = torch.cat([judge.embed(chunk) for chunk in images.chunks()])
-    rows, scores = rows_by_label(found.batch.prompts or [], len(images)), []
+    features = _features(found, judge.embedder, reader)
+    rows, scores = rows_by_label(prompts, len(features)), []
     for attribute in judges.attributes:
-        named = judge.named(attribute, [str(prompt) for prompt in rows])
+        own = [p for p in dict.fromkeys(prompts) if attribute.prompt in (None, p)]
+        named = judge.named(attribute, own)
         if not named:
             raise ValueError(f"attribute {attribute.title!r} applies to no image's prompt")
         p = judge.probabilities(features, attribute).cpu().double()
         by_prompt = {prompt: p[rows[prompt]] for prompt in named}
-        scores.append(attribute_scores(attribute, by_prompt, named, judges.mix))
+        scores.append(attribute_scores(attribute, by_prompt, named))
     return scores
 
 
@@ -216,27 +192,30 @@ def _numbers(values: Sequence[float] | Tensor, n: int, name: str) -> Tensor:
     return numbers
 
 
-def _labels(found: Embedded, given: Labels | Labeler | None) -> Labels | None:
-    """The labels of the images that could be read, from a probe's features if they are known."""
+def _labels(
+    found: Embedded, given: Labels | Labeler | Probe | None, reader: ImageReader
+) -> Labels | None:
+    """The labels of the images that could be read."""
     batch = found.batch
     if given is not None and not callable(given):
         return _checked(given, found.given).take(found.kept)
     if given is None or batch.prompts is None:
         return None
-    if isinstance(given, ProbeLabeler) and (features := _own_features(found, given)) is not None:
-        return given.from_features(features, batch.prompts)
+    if isinstance(given, Probe):
+        return given.labels(_features(found, given, reader), batch.prompts)
     chunks = [_checked(given(images, prompts), len(images)) for images, prompts in batch.chunks()]
     return Labels._make(list(chain(*columns)) for columns in zip(*chunks, strict=True))
 
 
-def _own_features(found: Embedded, judge: Any) -> Tensor | None:
-    """(n, d) features of the images if the judge's own probe computed them, else None."""
-    sha256 = found.settings["image_embedder"].get("settings", {}).get("sha256")
-    is_own = isinstance(judge, ProbeLabeler | ProbeJudge) and sha256 == judge.probe.sha256
-    return found.inputs.x if is_own else None
+def _features(found: Embedded, embedder: ImageEmbedder, reader: ImageReader) -> Tensor:
+    """(n, d) features of the images, computed unless scores compare those of the same network."""
+    known = found.settings["image_embedder"].get("settings", {})
+    if "sha256" in known and known["sha256"] == embedder.settings.get("sha256"):
+        return found.inputs.x
+    return reader.embed(found.batch.images, embedder)[0].features
 
 
-def _checked(labels: Labels, n: int) -> Labels:
+def _checked(labels: Any, n: int) -> Labels:
     if not isinstance(labels, Labels):
         kind = type(labels).__name__
         raise ValueError(f"labels must be Labels(asked, shown, variant), got {kind}")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
 from pathlib import Path
@@ -47,6 +46,8 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         >>> probe.asked(["letter b, bold", "letter b", "a castle"])
         [('letter b', 'bold'), ('letter b', None), None]
     """
+
+    name = "probe"
 
     def __init__(
         self,
@@ -122,10 +123,25 @@ class Probe(nn.Module, PyTorchModelHubMixin):
             found.append(tuple(map(named.get, self._values)) if "concept" in named else None)
         return found
 
+    def labels(self, features: Tensor, prompts: Sequence[str]) -> Labels:
+        """Labels of n images, from their (n, 128) features by `embed`, with their prompts.
+
+        Both labels are the part of a look that the prompt names, as asked for and as the image
+        shows it. The variant is the image's values of all attributes.
+        """
+        looks, asked = self.looks_of(features), self.asked(prompts)
+        concept_only = ("", *[None] * len(self.attributes))  # where the prompt is unknown
+        shown = []
+        for named, look in zip(asked, looks, strict=True):
+            pairs = zip(named or concept_only, look, strict=True)
+            shown.append(self.words(tuple(None if part is None else seen for part, seen in pairs)))
+        labels = [None if named is None else self.words(named) for named in asked]
+        return Labels(labels, shown, [look[1:] for look in looks])
+
     @cached_property
-    def sha256(self) -> str:
-        """Digest of the network that computes the features, as in an embedder's settings."""
-        return digest_of(self.body)
+    def settings(self) -> dict[str, str]:
+        """What the features depend on (see `Embedder`)."""
+        return {"sha256": digest_of(self.body)}
 
     def words(self, look: PartialLook) -> str:
         """The prompt that names a look."""
@@ -174,31 +190,6 @@ def _filled(part: str, values: Mapping[str, str | None]) -> str:
     return " ".join(part.format(**{name: value or "" for name, value in values.items()}).split())
 
 
-@dataclass(eq=False)
-class ProbeLabeler:
-    """Labels images with a probe (see `Labeler`).
-
-    Both labels are the part of a look that the prompt names, as asked for and as the image shows
-    it. The variant is the image's values of all attributes.
-    """
-
-    probe: Probe
-
-    def __call__(self, images: Sequence[Image.Image], prompts: Sequence[str]) -> Labels:
-        return self.from_features(self.probe.embed(images), prompts)
-
-    def from_features(self, features: Tensor, prompts: Sequence[str]) -> Labels:
-        """Label images by their (n, 128) features, computed by the probe's `embed`."""
-        words, asked = self.probe.words, self.probe.asked(prompts)
-        looks, shown = self.probe.looks_of(features), []
-        concept_only = ("", *[None] * len(self.probe.attributes))  # where the prompt is unknown
-        for named, look in zip(asked, looks, strict=True):
-            pairs = zip(named or concept_only, look, strict=True)
-            shown.append(words(tuple(None if part is None else seen for part, seen in pairs)))
-        labels = [None if named is None else words(named) for named in asked]
-        return Labels(labels, shown, [look[1:] for look in looks])
-
-
 def probe_pixels(image: Image.Image, size: int) -> Tensor:
     """Convert an image to a probe's input: (3, size, size) in [-1, 1]."""
     array = np.array(image.convert("RGB").resize((size, size)))
@@ -221,7 +212,7 @@ def load_probe(folder: str | Path) -> Probe:
     return probe
 
 
-def open_labeler(folder: Path | None, prompts: Sequence[str]) -> ProbeLabeler | None:
-    """The labeler of the probe in a folder (see `load_probe`); None if it knows no prompt."""
+def open_probe(folder: Path | None, prompts: Sequence[str]) -> Probe | None:
+    """The probe in a folder (see `load_probe`); None if it knows no prompt."""
     probe = None if folder is None else load_probe(folder)
-    return ProbeLabeler(probe) if probe is not None and any(probe.asked(prompts)) else None
+    return probe if probe is not None and any(probe.asked(prompts)) else None
