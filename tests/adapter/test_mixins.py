@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import diffusers
 import pytest
 import torch
 from diffusers import DiffusionPipeline
@@ -75,6 +76,30 @@ def test_a_users_callback_gets_what_it_asks_for():
     assert seen == [["latents"]] * 3 + [["prompt_embeds"]] * 3
     assert len(pipe.guidance.window) == 4 and pipe.guidance.sigma_prompt == 0.3
     assert "pooled_prompt_embeds" not in pipe.stock._callback_tensor_inputs
+
+
+@pytest.mark.parametrize("auto", ["Text2Image", "Image2Image", "Inpainting"])
+def test_an_auto_pipeline_is_made_from_a_guided_one_as_from_the_stock_one(name, auto):
+    pipes, kind = [make(name), make(name, False)], getattr(diffusers, f"AutoPipelineFor{auto}")
+    if name in PIXART and auto != "Text2Image":
+        for pipe in pipes:
+            with pytest.raises(ValueError, match="can't find a pipeline linked to"):
+                kind.from_pipe(pipe)
+        return
+    found, expected = map(kind.from_pipe, pipes)
+    assert type(found) is type(expected)
+    assert found.components.items() >= pipes[0].components.items()
+
+
+def test_guided_pipelines_made_from_one_another_share_guidance(name):
+    pipe, stock = make(name), make(name, False)
+    generate(pipe, name)
+    other = type(pipe).from_pipe(pipe)
+    assert other.guidance is pipe.guidance and len(other.guidance.window) == 2
+    assert len(type(pipe).from_pipe(stock).guidance.window) == 0
+    back = type(stock).from_pipe(pipe)
+    assert type(back) is type(stock) and not hasattr(back, "guidance")
+    assert torch.equal(generate(back, name), generate(stock, name))
 
 
 @pytest.mark.parametrize("name", ["SDXL", *PIXART])

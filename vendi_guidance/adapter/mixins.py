@@ -8,6 +8,7 @@ import copy
 import difflib
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from inspect import BoundArguments, Parameter, signature
@@ -83,6 +84,27 @@ class DiversityGuided:
     def guidance(self) -> VendiGuidance:
         """The guidance, whose window lasts from call to call; assign another one to replace it."""
         return VendiGuidance(prompt_input=self.prompt_input)
+
+    @property
+    def config(self) -> Any:
+        """The stock pipeline's configuration. diffusers' `AutoPipeline`s read it before they look
+        for the name of this class, which is added to theirs."""
+        auto = sys.modules.get("diffusers.pipelines.auto_pipeline")
+        tables = [] if auto is None else auto.SUPPORTED_TASKS_MAPPINGS
+        model = next((it for table in tables for it in table if table[it] is self.stock), None)
+        if model is not None and {model: type(self)} not in tables:
+            tables.append({model: type(self)})
+        stock: Any = super()
+        return stock.config
+
+    @classmethod
+    def from_pipe(cls, pipeline: Any, **kwargs: Any) -> Any:
+        """The stock pipeline's `from_pipe`, which also shares the `guidance` of a guided one."""
+        stock: Any = super()
+        made = stock.from_pipe(pipeline, **kwargs)
+        if isinstance(pipeline, DiversityGuided):
+            made.guidance = pipeline.guidance
+        return made
 
     def _check_settings(self, given: dict[str, Any]) -> None:
         """Raise ValueError if a value is out of range; the message has the name of the argument."""
