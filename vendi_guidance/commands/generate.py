@@ -1,7 +1,7 @@
 """Generate diverse images for one prompt or for a file of prompts.
 
-PROMPTS is a prompt, or a file of prompts: .txt (one per line), .jsonl (key "prompt") or .csv
-(column "prompt").
+PROMPTS is a prompt, or a file of prompts: .txt (one per line), or .csv, .tsv, .json, .jsonl or
+.parquet with a column "prompt", "text" or "caption".
 
 \b
   vendi-guidance generate "waving hand" --images-per-prompt 8 --output waving

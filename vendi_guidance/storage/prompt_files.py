@@ -4,19 +4,23 @@ The whole file is checked first, so that an error in line 900,000 is reported at
 read again line by line.
 """
 
-import csv
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.storage.files import read_rows, sha256_of, whole_file
+from vendi_guidance.storage.files import sha256_of, whole_file
 from vendi_guidance.storage.messages import counted
+from vendi_guidance.storage.tables import SUFFIXES, TEXT_COLUMNS, has_any, read_table, text_in
 
 NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
+ENDINGS = (".txt", *SUFFIXES)
+PATH_LIKE = re.compile(r"\S*[/\\]\S*|\S*\w\.[a-z]\w{0,7}|.*\.(xlsx?|ods|docx?|ya?ml|md|arrow)")
+"""A word with a slash or an ending, or words that end in that of a document."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +50,22 @@ def open_prompts(source: str) -> Prompts:
 
     Args:
         source: a UTF-8 file, recognised by its suffix: `.txt` (one prompt per line; blank lines are
-            skipped), `.jsonl` (key "prompt") or `.csv` (column "prompt"); else a single prompt.
+            skipped), or a table (see `read_table`) with a column of `TEXT_COLUMNS`; else a single
+            prompt.
 
     Raises:
-        ValueError: a prompt is empty, or the file has no prompts or a line that cannot be read; the
-            message names file and line.
+        ValueError: a prompt is empty or looks like the path of another file, or the file has no
+            prompts or a line that cannot be read; the message names file and line.
         FileNotFoundError: there is no such file.
     """
     if not is_prompt_file(source):
         if not source.strip():
             raise ValueError("the prompt is empty: give a text, or a file of prompts")
+        if PATH_LIKE.fullmatch(source):
+            raise ValueError(
+                f"{source!r} looks like a file, but prompts are read only from files that end in "
+                f"{', '.join(ENDINGS)}: give such a file, or a prompt of several words"
+            )
         if fault := fault_of(source):
             raise ValueError(f"the prompt {fault}")
         return Prompts(source, 1, hashlib.sha256(source.encode()).hexdigest())
@@ -79,45 +89,24 @@ def save_prompts(path: Path, prompts: Iterable[str]) -> Path:
 
 def is_prompt_file(source: str) -> bool:
     """Whether `source` names a file of prompts rather than being a prompt."""
-    return Path(source).suffix.lower() in (".txt", ".jsonl", ".csv")
+    return Path(source).suffix.lower() in ENDINGS
 
 
 def _read(path: Path) -> Iterator[str]:
-    readers = {".txt": _text_prompts, ".jsonl": _json_prompts, ".csv": _csv_prompts}
-    try:
-        yield from readers[path.suffix.lower()](path)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
-
-
-def _text_prompts(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8-sig") as lines:
-        yield from filter(None, map(str.strip, lines))
-
-
-def _json_prompts(path: Path) -> Iterator[str]:
-    for place, row in read_rows(path):
-        if fault := fault_of(row.get("prompt")):
-            raise ValueError(f"{place} {fault}")
-        yield row["prompt"]
-
-
-def _csv_prompts(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        rows = csv.reader(lines, strict=True)
+    if path.suffix.lower() == ".txt":
         try:
-            header = next(filter(None, rows), ["prompt"])
-            if "prompt" not in header:
-                place, columns = f"{path}, line {rows.line_num}", ", ".join(header)
-                raise ValueError(f"{place} has no column 'prompt', only {columns}")
-            column = header.index("prompt")
-            for row in filter(None, rows):
-                prompt = row[column] if column < len(row) else ""
-                if not prompt.strip():
-                    raise ValueError(f"{path}, line {rows.line_num} {NO_TEXT}")
-                yield prompt
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
+            with path.open(encoding="utf-8-sig") as lines:
+                yield from filter(None, map(str.strip, lines))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
+        return
+    for place, row in read_table(path):
+        prompt = text_in(row, place)
+        if prompt is None and not has_any(row, TEXT_COLUMNS):
+            raise ValueError(f"{place} has no column 'prompt', only {', '.join(row) or 'none'}")
+        if fault := fault_of(prompt):
+            raise ValueError(f"{place} {fault}")
+        yield prompt
 
 
 def fault_of(prompt: Any) -> str | None:

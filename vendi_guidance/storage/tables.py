@@ -1,0 +1,134 @@
+"""Tables of prompts or captions: CSV, TSV, JSON, JSON Lines and Parquet."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vendi_guidance.storage.files import read_rows
+from vendi_guidance.storage.messages import counted, optional_import
+
+FILE_COLUMNS = ("file_name", "filename", "file", "image", "path")
+TEXT_COLUMNS = ("prompt", "prompts", "text", "caption")  # the first that has a value is used
+SUFFIXES = (".jsonl", ".csv", ".tsv", ".json", ".parquet")
+
+Rows = Iterator[tuple[str, dict[str, Any]]]
+
+
+def read_table(path: Path, *, torn_end: bool = False) -> Rows:
+    """The rows of a table, each with file and line for messages.
+
+    Of a Parquet file only columns of `FILE_COLUMNS` and `TEXT_COLUMNS`. `torn_end` ignores an
+    incomplete last line of JSON Lines.
+
+    Raises:
+        ValueError: a line cannot be read; the message names file and line.
+        ImportError: pyarrow is needed and not installed.
+    """
+    kind = path.suffix.lower()
+    try:
+        if kind in (".csv", ".tsv"):
+            yield from _read_csv(path)
+        elif kind == ".parquet":
+            yield from _read_parquet(path)
+        elif kind == ".json" and path.read_text(encoding="utf-8-sig").lstrip().startswith("["):
+            yield from _read_json(path)
+        else:
+            yield from read_rows(path, torn_end=torn_end)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
+
+
+def pick(row: Mapping[str, Any], columns: Iterable[str]) -> Any:
+    """The value of the first of these columns that has one, in any case; None without any."""
+    for name in columns:
+        if row.get(name) is not None:  # nearly always, and there may be a million rows
+            return row[name]
+    values = {name.strip().lower(): value for name, value in row.items() if value is not None}
+    return next((values[name] for name in columns if name in values), None)
+
+
+def has_any(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
+    """Whether a row has one of these columns, in any case."""
+    return not {name.strip().lower() for name in row}.isdisjoint(columns)
+
+
+def text_in(row: Mapping[str, Any], place: str) -> Any:
+    """The value in a row's column of texts, or the first if it is a list of texts, as JSON too;
+    ValueError, which names the place, for a list of anything else."""
+    found = listed = pick(row, TEXT_COLUMNS)
+    if isinstance(found, str) and found.startswith("["):
+        try:
+            listed = json.loads(found)
+        except (ValueError, RecursionError):  # a text such as "[photo] a cat"
+            return found
+    if not isinstance(listed, list):
+        return found
+    if not listed or not isinstance(listed[0], str):
+        raise ValueError(f"{place} has {found!r:.80} for a text: give a text, or a list of texts")
+    return listed[0]
+
+
+def _read_csv(path: Path) -> Rows:
+    """Rows of a table with commas, semicolons, tabs or bars, whichever its header has most."""
+    name = str(path)  # once, as there may be a million lines
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        first = next((line for line in lines if line.strip()), "")
+        delimiter = max(",;\t|", key=first.count)
+        lines.seek(0)
+        is_plain = delimiter == "\t" and not _is_quoted(lines, delimiter)
+        lines.seek(0)
+        quoting: Any = csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL
+        rows = csv.reader(lines, strict=True, delimiter=delimiter, quoting=quoting)
+        try:
+            header = next(filter(None, rows), [])
+            for row in filter(None, rows):
+                place = f"{name}, line {rows.line_num}"
+                if len(row) > len(header) and any(row[len(header) :]):
+                    raise ValueError(
+                        f"{place} has {counted(len(row), 'cell')} for "
+                        f"{counted(len(header), 'column')}: put texts with {delimiter!r} in quotes"
+                    )
+                row += [""] * (len(header) - len(row))
+                yield place, dict(zip(header, row, strict=False))
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
+
+
+def _is_quoted(lines: Iterable[str], delimiter: str) -> bool:
+    """Whether double quotes enclose cells, rather than being a part of texts, as TSV allows."""
+    try:
+        return all(True for _ in csv.reader(lines, strict=True, delimiter=delimiter))
+    except csv.Error:
+        return False
+
+
+def _read_json(path: Path) -> Rows:
+    """The texts or objects of a JSON list."""
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        reason = getattr(error, "msg", type(error).__name__)
+        raise ValueError(f"{path} is not JSON: {reason}") from None
+    for number, row in enumerate(listed, start=1):
+        place = f"{path}, item {number}"
+        if not isinstance(row, (dict, str)):
+            raise ValueError(f"{place} is neither a text nor a JSON object")
+        yield place, {TEXT_COLUMNS[0]: row} if isinstance(row, str) else row
+
+
+def _read_parquet(path: Path) -> Rows:
+    parquet = optional_import("pyarrow.parquet", "pyarrow", f"reading {path}", "train")
+    try:
+        file = parquet.ParquetFile(path)
+        names = {field.name: str(field.type) for field in file.schema_arrow}
+        texts = [name for name, kind in names.items() if "string" in kind and "struct" not in kind]
+        read = [name for name in texts if name.lower() in FILE_COLUMNS + TEXT_COLUMNS]
+        if not read:
+            yield f"{path}, row 1", dict.fromkeys(names)
+        rows = (row for batch in file.iter_batches(columns=read) for row in batch.to_pylist())
+        for number, row in enumerate(rows, start=1):
+            yield f"{path}, row {number}", row
+    except (OSError, RuntimeError, ValueError) as error:  # pyarrow's errors are among these
+        raise ValueError(f"{path} is not Parquet: {str(error).splitlines()[0]}") from None
