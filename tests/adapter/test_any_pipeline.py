@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 import torch
 
-from tests.adapter.test_denoiser import PROMPTS, pipeline
+from tests.adapter.test_denoiser import PROMPTS, module_of, pipeline
 from tests.adapter.test_mixins import make
-from tests.helpers.tiny_pipelines import CASES
+from tests.helpers.tiny_pipelines import CASES, evaluations
 from tests.helpers.tiny_unets import stable_diffusion_xl_pag
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
@@ -114,6 +114,20 @@ def test_a_plain_callback_gets_what_it_needs_or_the_call_must_say_it(name):
     with pytest.raises(ValueError, match=message) if name in DEAF else nullcontext():
         pipe(**CASES[name].arguments(PROMPTS), callback_on_step_end=guidance)
         assert same_rows(guidance.window.prompts, given_features(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "guided", "rows"),
+    [("SDXL img2img", True, [4, 4]), ("SDXL img2img", False, [2, 2, 2]), ("SD3", True, [4])],
+)
+def test_one_step_is_guided_with_cfg_too_unless_from_pure_noise(name, guided, rows):
+    one = {"num_inference_steps": 2, "strength": 0.5} if "img2img" in name else {}
+    pipe, found = pipeline(name), []
+    for guidance in (VendiGuidance(diversity=0), VendiGuidance()):
+        given = CASES[name].arguments(PROMPTS, guided=guided) | {"num_inference_steps": 1} | one
+        with evaluations(module_of(pipe)) as seen:
+            found.append(pipe(**given, **guidance.on(pipe))[0])
+    assert seen == rows and torch.equal(*found) == (rows == [4])
 
 
 def test_perturbed_attention_is_refused_unless_guidance_is_off():
