@@ -98,14 +98,15 @@ def test_prompts_and_seconds_of_an_imagefolder_are_read(folder, column):
 def test_images_without_a_prompt_are_left_out_where_others_have_one(folder):
     batch = as_batch(describe(folder, [{"prompt": "a"}, {"prompt": None}]))
     assert batch.prompts == ["a"] and len(batch.images) == 1
-    said = "Prompts are from metadata.jsonl; 2 of 3 images have none and are left out."
+    said = "Prompts are from metadata.jsonl; 2 of 3 images have none and are left out: "
+    said += "1.png, 2.png."
     assert batch.note == said and batch.take([0]).note == said
     assert len(as_batch(folder, read_prompts=False).images) == 2
     (folder / "metadata.jsonl").unlink()
     (folder / "captions.csv").write_text("file,caption\n0.png,a\n1.png,b\n")
     batch = as_batch(folder)
     assert batch.prompts == ["a", "b"]
-    assert batch.note.endswith("from captions.csv; 1 of 3 images has none and is left out.")
+    assert batch.note.endswith("from captions.csv; 1 of 3 images has none and is left out: 2.png.")
     assert as_batch(folder, ["a", "b", "c"]).prompts == ["a", "b", "c"]
     assert len(as_batch(folder, read_prompts=False).images) == 3
 
@@ -135,6 +136,9 @@ def test_what_is_wrong_in_a_folder_is_named(folder):
     ):
         with pytest.raises(error, match=words):
             as_batch(given)
+    assert as_batch(describe(folder, [{"Text": ["a", "b"]}])).prompts == ["a"]
+    with pytest.raises(ValueError, match=r"jsonl, line 1 has \[7\] for a text"):
+        as_batch(describe(folder, [{"prompt": [7]}]))
 
 
 class Dataset(dict):

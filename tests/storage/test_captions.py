@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from vendi_guidance.storage.imagefolder import find_captions
+from vendi_guidance.storage.captions import find_captions
 from vendi_guidance.storage.images import image_files
 
 NAMES = ("0.png", "1.png", "more/2.JPG")
@@ -36,6 +36,16 @@ def captions_of(folder):
             ["0.png,1,a cat", "0.png,2,another", "1.png,3,", "9.png,4,a cow", "more/0.png,5,a hen"],
             {"0.png": "a cat"},
         ),
+        (
+            *("metadata.csv", "\ufeffFile_Name;Caption"),
+            ["0.png;a cat, asleep", '1.png;"a\ndog"', './more/2.JPG;["a big cat", "a cat"]'],
+            {"0.png": "a cat, asleep", "1.png": "a\ndog", "more/2.JPG": "a big cat"},
+        ),
+        (
+            *("metadata.csv", "PATH\tn\tText "),
+            ["0.png\t1\t[photo] a cat", '1.png\t2\ta "dog"'],
+            {"0.png": "[photo] a cat", "1.png": 'a "dog"'},
+        ),
     ],
 )
 def test_a_table_names_files_and_captions_of_all_or_some(folder, name, header, lines, captions):
@@ -51,6 +61,28 @@ def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
     assert captions_of(folder)[1] == {"0.png": "a cat", "more/2.JPG": "caf\ufffd"}
 
 
+def test_tables_in_subfolders_are_all_read_relative_to_their_own(folder):
+    for name in ("0.png", "1.png"):
+        (folder / "train/a").mkdir(parents=True, exist_ok=True)
+        (folder / name).rename(folder / "train/a" / name)
+    (folder / "train/metadata.csv").write_text("file_name,text\na/0.png,a cat\n2.png,a cow\n")
+    rows = '{"file_name": "2.JPG", "text": ["a dog", "a hound"]}\n{"file_name": "0.png"}\n{"file'
+    (folder / "more/metadata.jsonl").write_text(rows)
+    captions = {"train/a/0.png": "a cat", "more/2.JPG": "a dog"}
+    assert captions_of(folder) == ("all of more/metadata.jsonl, train/metadata.csv", captions)
+    lost = "2 rows have no image here: more/0.png, train/2.png"
+    assert find_captions(folder, image_files(folder)).lost == lost
+
+
+def test_folders_of_splits_are_no_prompts_and_numbers_of_repeats_are_no_part_of_one(folder):
+    for kind, name in (("train/10_a_cat", "0.png"), ("train/2_dogs", "1.png")):
+        (folder / kind).mkdir(parents=True)
+        (folder / name).rename(folder / kind / name)
+    assert [*captions_of(folder)[1].values()] == ["more", "a cat", "dogs"]
+    (folder / "more").rename(folder / "test")
+    assert find_captions(folder, image_files(folder)) is None
+
+
 def test_subfolders_that_hold_all_images_are_prompts(folder):
     (folder / "a_cat").mkdir()
     for name in ("0.png", "1.png"):
@@ -64,7 +96,10 @@ def test_subfolders_that_hold_all_images_are_prompts(folder):
     [
         (b"id,score\n1,2\n", "has the columns id, score: name the column of files 'file_name'"),
         (b"file,caption\n7.png,a\n", "no caption of an image .* starts with '7.png', .* is 0.png"),
-        (b"file,caption\n", "no caption of an image .* starts with nothing"),
+        (b"file,caption\n0.png,\n", "no caption of an image .* starts with nothing"),
+        (b"file,caption\n../0.png,a\n", "line 2 names '../0.png', which is not in"),
+        (b"file,caption\n/0.png,a\n", "line 2 names '/0.png', which is not in"),
+        (b'file,caption\n0.png,"[""a"", ""b"""\n1.png,[3]', r"line 3 has '\[3\]' for a text"),
         (b"file,caption\n0.png,caf\xe9\n", "is not UTF-8"),
         (b'file,caption\n0.png,"a" b\n', "line 2 is not CSV"),
         (b"", r"has the columns \(none\)"),

@@ -14,15 +14,16 @@ from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.scores.groups import as_keys
-from vendi_guidance.storage.imagefolder import METADATA, TABLES, find_captions, read_metadata
+from vendi_guidance.storage.captions import TABLES, find_captions
+from vendi_guidance.storage.imagefolder import METADATA, read_metadata
 from vendi_guidance.storage.images import image_files, open_image, to_rgb
-from vendi_guidance.storage.messages import counted
+from vendi_guidance.storage.messages import counted, first_few
+from vendi_guidance.storage.tables import TEXT_COLUMNS, text_in
 
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
 
 AT_ONCE = 256  # most images in memory
-PROMPT_COLUMNS = ("prompt", "text", "caption")  # in order of preference
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,28 +182,31 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     files, name = image_files(folder), folder.resolve().name
     rows: list[dict[str, Any]] | None = None
     prompts: list[Any] = []
+    lost = ""
     if (folder / METADATA).is_file():
         listed = read_metadata(folder)
         paths, rows, source = [one.path for one in listed], [one.row for one in listed], METADATA
-        for row in rows if read_prompts else []:
-            texts = (row[key] for key in PROMPT_COLUMNS if row.get(key) is not None)
-            prompts.append(next(texts, None))
+        prompts = [text_in(one.row, one.place) for one in listed] if read_prompts else []
     elif files:
         paths, captions = files, find_captions(folder, files) if read_prompts else None
         if captions is not None:
             source, prompts = captions.source, [captions.of.get(file) for file in files]
+            lost = captions.lost
     else:
         raise ValueError(f"{folder} contains neither {METADATA} nor images")
     kept, note = [*range(len(paths))], ""
     if has_prompts := any(prompt is not None for prompt in prompts):
         kept = [i for i in kept if prompts[i] is not None]
-        count, note = len(paths) + len({*files} - {*paths}), f"Prompts are from {source}"
-        if without := count - len(kept):
-            have = "has none and is" if without == 1 else "have none and are"
-            note += f"; {without:,} of {counted(count, 'image')} {have} left out"
-        note += "."
+        note = f"Prompts are from {source}"
+        chosen = {paths[i] for i in kept}
+        if without := [file for file in dict.fromkeys([*paths, *files]) if file not in chosen]:
+            have = "has none and is" if len(without) == 1 else "have none and are"
+            count = counted(len(chosen) + len(without), "image")
+            names = first_few([file.relative_to(folder).as_posix() for file in without])
+            note += f"; {len(without):,} of {count} {have} left out: {names}"
+        note += f"; {lost}." if lost else "."
     elif rows is None:
-        looked_for = f"no {METADATA}, {', '.join(TABLES)}, .txt beside each image, or subfolders"
+        looked_for = f"no {', '.join(TABLES)}, .txt beside each image, or subfolders"
         note = f"No prompts found ({looked_for})."
     rows = None if rows is None else [rows[i] for i in kept]
     seconds: list[Any] = [row.get("seconds") for row in rows or []]
@@ -229,7 +233,7 @@ def _from_dataset(dataset: Any) -> Batch:
         images = [name for name in names if name in ("image", "img")]
     if not images:
         raise ValueError(f"the dataset has no column of images, only {names}")
-    texts = [name for name in PROMPT_COLUMNS if name in names]
+    texts = [name for name in TEXT_COLUMNS if name in names]
     prompts = list(dataset[texts[0]]) if texts else None
     return Batch(LazyImages(lambda row: dataset[row][images[0]], range(len(dataset))), prompts)
 

@@ -1,6 +1,6 @@
 """Parts of messages that several modules share, and imports of optional packages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -21,6 +21,17 @@ def counted(count: int, word: str) -> str:
         ('1 prompt', '2,000 images')
     """
     return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def first_few(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are.
+
+    Example:
+        >>> first_few(["a", "b", "c", "d"])
+        'a, b, c and 1 more'
+    """
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def missing(what: str, package: str, extra: str) -> ImportError:

@@ -1,0 +1,121 @@
+"""Captions of the images in any folder: from tables, texts beside the images, or subfolders."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from vendi_guidance.storage.imagefolder import METADATA, path_in
+from vendi_guidance.storage.messages import first_few
+from vendi_guidance.storage.tables import (
+    FILE_COLUMNS,
+    TEXT_COLUMNS,
+    has_any,
+    pick,
+    read_table,
+    text_in,
+)
+
+TABLES = (METADATA, "metadata.csv", "metadata.tsv", "metadata.parquet", "captions.csv")
+SPLITS = {"train", "test", "val", "valid", "validation", "dev"}
+REPEATS = re.compile(r"\d+_(.*[^\W\d].*)")  # 10_name, in the folders of kohya's trainers
+
+
+class Captions(NamedTuple):
+    """Captions by the path of their image."""
+
+    source: str  # for messages
+    of: dict[Path, str]
+    lost: str = ""  # rows of tables whose images are not there, as the end of a sentence
+
+
+def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
+    """The captions of the image files below a folder, from the first of these that is found: a
+    table in it, all tables in its subfolders, a `.txt` file beside each image, names of subfolders.
+    None if there are none.
+
+    Raises:
+        ValueError: a table cannot be read, names none of the images or one outside its folder, or
+            `captions.csv` has no columns of files and captions.
+    """
+    below = sorted(
+        {parent for file in files for parent in file.parents if folder in parent.parents}
+    )
+    for parents in ([folder], below):
+        if (captions := _from_tables(folder, parents, files)) is not None:
+            return captions
+    found = _from_text_files(files)
+    if 2 * len(found) >= len(files):  # fewer may be unrelated, as readme.txt beside readme.png
+        return Captions("the .txt file beside each image", found)
+    return _from_subfolders(folder, files)
+
+
+def _from_tables(folder: Path, parents: Iterable[Path], files: Sequence[Path]) -> Captions | None:
+    """Captions from the first table of each of these folders; None if there is no table."""
+    known, found = {*files}, dict[Path, str]()
+    sources, lost = list[str](), list[str]()
+    for table in filter(None, map(_table_in, parents)):
+        sources.append(table.relative_to(folder).as_posix())
+        for place, row in read_table(table, torn_end=table.name == METADATA):
+            name, text = pick(row, FILE_COLUMNS), text_in(row, place)
+            if not isinstance(name, str):
+                raise ValueError(f"{place} has no text under the key 'file_name'")
+            file = path_in(table.parent, name.strip(), place)
+            if file not in known:
+                lost.append(file.relative_to(folder).as_posix())
+            elif text and str(text).strip():
+                found.setdefault(file, str(text).strip())  # keeps the first caption of an image
+    if not sources:
+        return None
+    tables = first_few(sources)
+    if not found:
+        raise ValueError(
+            f"{folder / tables} has no caption of an image in {folder}: it starts with "
+            f"{repr(lost[0]) if lost else 'nothing'}, and the first image is "
+            f"{files[0].relative_to(folder)}"
+        )
+    has = "row has" if len(lost) == 1 else "rows have"
+    remark = f"{len(lost):,} {has} no image here: {first_few(lost)}" if lost else ""
+    return Captions(f"all of {tables}" if len(sources) > 1 else tables, found, remark)
+
+
+def _table_in(parent: Path) -> Path | None:
+    """The first table in a folder with columns of files and captions; None if there is none."""
+    for table in (parent / name for name in TABLES):
+        if not table.is_file():
+            continue
+        row = next((row for _, row in read_table(table, torn_end=True)), {})
+        if has_any(row, FILE_COLUMNS) and has_any(row, TEXT_COLUMNS):
+            return table
+        if table.stem == "captions":
+            raise ValueError(
+                f"{table} has the columns {', '.join(row) or '(none)'}: name the column of files "
+                "'file_name' and the column of captions 'caption'"
+            )
+    return None
+
+
+def _from_text_files(files: Sequence[Path]) -> dict[Path, str]:
+    """The first line of the `.txt` file beside each image; some programs write settings below."""
+    found = {}
+    for file in files:
+        text = file.with_suffix(".txt")
+        if text.is_file():
+            lines = text.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+            if caption := next(filter(None, map(str.strip, lines)), None):
+                found[file] = caption
+    return found
+
+
+def _from_subfolders(folder: Path, files: Sequence[Path]) -> Captions | None:
+    """Names of subfolders below those of splits; None if an image is in none."""
+    found, source = {}, "the names of subfolders"
+    for file in files:
+        parts = [part for part in file.relative_to(folder).parts[:-1] if part not in SPLITS]
+        if not parts:
+            return None
+        repeats = next(filter(None, map(REPEATS.fullmatch, parts)), None)
+        if repeats is not None:
+            source = "the names of subfolders, without numbers of repeats"
+        found[file] = (repeats[1] if repeats else parts[0]).replace("_", " ")
+    return Captions(source, found)
