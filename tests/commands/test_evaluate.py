@@ -135,7 +135,8 @@ def test_without_weights_pixels_and_words_are_compared_and_their_price_is_said_f
     result = evaluated(save_run(tmp_path / "castles", ["a castle", "a moat"]))
     assert result.exit_code == 0, result.output
     said, table = result.output.split(" score ", 1)
-    for words in ("DINOv2 is not available", "not what is shown", "cannot be compared with scores"):
+    degraded = ("DINOv2 is not available", "not what is shown", "cannot be compared with scores")
+    for words in ("castles: Prompts are from metadata.jsonl.", *degraded):
         assert words in said and words not in table
     assert "hf download facebook/dinov2-large" in said
     assert "CLIP is not available, so prompts are compared by their words" in said

@@ -29,7 +29,7 @@ import click
 import transformers
 from rich.console import Console
 
-from vendi_guidance.commands.cli import Command, Range
+from vendi_guidance.commands.cli import Command, Range, tell
 from vendi_guidance.commands.run_options import DEVICE, PATH, output_option
 from vendi_guidance.commands.scoring_options import (
     feature_option,
@@ -37,7 +37,7 @@ from vendi_guidance.commands.scoring_options import (
     open_scoring,
     scoring_options,
 )
-from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.batches import Batch, as_batch
 from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
@@ -141,6 +141,7 @@ def main(
     real: Any = load_features(reference) if reference and reference.is_file() else reference
     judges = replace(judges, faithfulness=faithfulness)
     reader = ImageReader(cache, workers, on_bad_image, progress=True)
+    said = fallbacks + announce(names_of(folders), batches)
     reports: list[Report] = []
     for name, batch in zip(names_of(folders), batches, strict=True):
         if reports:  # with the kernels and reference features of the first
@@ -159,8 +160,16 @@ def main(
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
     page = save_report(output, reports, comparison, folders)
 
-    show(reports, comparison, printed=fallbacks)
+    show(reports, comparison, printed=said)
     click.echo(f"wrote {page} and, beside it, report.json and figures")
+
+
+def announce(names: Sequence[str], batches: Sequence[Batch]) -> list[str]:
+    """Print where the prompts of each folder are from; returns these notes."""
+    for name, batch in zip(names, batches, strict=True):
+        if batch.note:
+            tell(f"{name}: {batch.note}")
+    return [batch.note for batch in batches]
 
 
 def show(reports: Sequence[Report], comparison: Comparison | None, printed: Sequence[str]) -> None:
