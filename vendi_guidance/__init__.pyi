@@ -48,7 +48,6 @@ from vendi_guidance.pipelines.vendi_guided_pixart_sigma import (
 from vendi_guidance.pipelines.vendi_guided_sdxl import (
     VendiGuidedSDXLPipeline as VendiGuidedSDXLPipeline,
 )
-from vendi_guidance.runs.plan import load_settings as load_settings
 from vendi_guidance.scores.alignment import (
     clip_score as clip_score,
     in_batch_similarity as in_batch_similarity,

@@ -60,7 +60,6 @@ COMMANDS = {
             ("run/*", ("--resume", "--output", "run")),
             ("run/**/*", ("--resume", "--output", "run")),
             ("window.safetensors", ("--window-in", "{}")),
-            ("settings.json", ("--settings", "{}")),
             ("model/**/*", ()),
         ),
     ),

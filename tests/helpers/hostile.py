@@ -22,7 +22,7 @@ PATHS = (
     *("", ".", "..", "/", "/dev/null", "/proc/self/mem", "no/such", "a\nb", "x" * 300, "\udcff"),
     *("~", "-", "--", "prompts.txt", "prompts.jsonl", "prompts.csv", "run", "window.safetensors"),
     *("other", "../outside", "🐈", "model", "probe", "run/metadata.jsonl", "*", "$(id)", "con"),
-    *("settings.json", "attributes.json", "features.npy", "features.safetensors"),
+    *("attributes.json", "features.npy", "features.safetensors"),
 )
 FAR = ("/", "..")
 """Prefixes of paths that must not be written to."""
@@ -152,10 +152,7 @@ def write_inputs() -> None:
     lines = [json.dumps({"prompt": text, "id": 3}) for text in ("a cat", "a\ndog", "🐈")]
     Path("prompts.jsonl").write_text("\n".join(lines))
     Path("prompts.csv").write_text('id,prompt\n1,cat\n2,"a ""big"" dog,\nasleep"\n')
-    settings = {"diversity": 0.5, "rounds": 2, "level": 0.3}
-    about = {"format": "vendi-guidance settings", "version": 2}
-    Path("settings.json").write_text(json.dumps({**about, "settings": settings}))
-    of_all = {"tone": ["light", "dark"], "diversity_objective": "conditional-rke, vendi"}
+    of_all = {"tone": ["light", "dark"], "light": {"dim": 1, "bright": 2.5}}
     split = {"attributes": of_all, "prompts": {"a cat": {"seed": ["0", "1"]}}}
     Path("attributes.json").write_text(json.dumps(split))
     features = np.random.default_rng(0).normal(size=(8, 48)).astype(np.float32)

@@ -11,10 +11,6 @@ PROMPTS is a prompt, or a file of prompts: .txt (one per line), or .csv, .tsv, .
 The output folder is a Hugging Face imagefolder: numbered PNG files, and metadata.jsonl with each
 image's prompt, seed and settings. run.json records the settings of the run, timings.jsonl the
 seconds and evaluations of the network per image. Image number i is generated from seed + i.
---settings reads what `vendi-guidance tune` found:
-
-\b
-  vendi-guidance generate prompts.txt --model MODEL --settings settings.json --output tuned
 
 MODEL is a folder written by diffusers' save_pretrained, or the name of a model on the Hugging Face
 Hub, which is downloaded once. Any text-to-image pipeline of diffusers that takes
@@ -64,7 +60,7 @@ from vendi_guidance.guidance.setting import Setting
 from vendi_guidance.guidance.settings import PRESETS, SETTINGS, Rounds, adjusted, with_prefix
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
-from vendi_guidance.runs.plan import RunOptions, check_device, load_settings
+from vendi_guidance.runs.plan import RunOptions, check_device
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import open_run
 from vendi_guidance.runs.signals import Stop
@@ -107,7 +103,7 @@ def option_type(setting: Setting) -> click.ParamType:
 SEED = click.IntRange(0, 2**63 - 1)
 COMMON = (
     *("model", "steps", "images_per_prompt", "batch_size", "seed"),
-    *("diversity_diversity", "settings", "output", "overwrite", "resume", "device"),
+    *("diversity_diversity", "output", "overwrite", "resume", "device"),
 )
 
 
@@ -115,11 +111,6 @@ COMMON = (
 @click.argument("prompts")
 @sampling_option("--images-per-prompt", type=COUNT, default=1, help="Number of images per prompt.")
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
-@guidance_option(
-    "--settings",
-    type=PATH,
-    help="File written by vendi-guidance tune. Options given here take precedence.",
-)
 @guidance_option(
     "--diversity-memory",
     type=click.Choice(LASTING),
@@ -154,15 +145,10 @@ def main(**given: Any) -> None:
         for name, value in given.items()
         if value is not None
     }
-    file = diversity.pop("settings", None)
-    tuned = {} if file is None else load_settings(file, prefix="")
-    if "preset" in diversity:
-        tuned.pop("diversity", None)
-    changes = tuned | diversity
-    options = RunOptions(**of_run, diversity=dict(changes))
-    changes.pop("memory")
+    options = RunOptions(**of_run, diversity=dict(diversity))
+    diversity.pop("memory")
     try:
-        adjusted(Rounds(), changes, changes.pop("preset", None), option_name)
+        adjusted(Rounds(), diversity, diversity.pop("preset", None), option_name)
     except TypeError as error:
         raise click.UsageError(str(error)) from None
     check_device(options.device)

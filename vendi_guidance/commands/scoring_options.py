@@ -128,8 +128,8 @@ def open_scoring(
     clips = None if clip is None else open_clip(clip, device)
     judges = Judges(clip=clips, labels=known)
     if attributes is not None:
+        listed = load_attributes(attributes)  # first: its mistakes need no weights
         opened = open_judge(attribute_judge, known, device)
-        listed = load_attributes(attributes)
         judges = replace(judges, attributes=listed, attribute_judge=opened)
     return embedding, judges, notes, reference
 

@@ -6,17 +6,14 @@ at each value, and a table of diversity, fidelity and cost with 95% confidence i
 
 \b
   vendi-guidance tune prompts.txt --model MODEL --clip clip --output tuned
-  vendi-guidance generate prompts.txt --model MODEL \\
-      --settings tuned/settings.json --output out
 
 Fidelity takes a judge: --clip, --attributes for prompts that name values, or --probe, the default
-for the demo model's prompts. settings.json then receives the largest value that keeps at least
---keep times the fidelity at 0, by every judge.
+for the demo model's prompts. The page then names the largest value that keeps at least --keep times
+the fidelity at 0, by every judge.
 
 Repeat the command to continue an interrupted sweep, or to add judges and values: it reuses images.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -33,12 +30,12 @@ from vendi_guidance.commands.run_options import (
 )
 from vendi_guidance.commands.scoring_options import judge_option, open_scoring, scoring_options
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs.plan import RunOptions, check_device, save_settings
+from vendi_guidance.runs.plan import RunOptions, check_device
 from vendi_guidance.runs.setup import Sweep, check_prompts_are_seen
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.prompt_files import open_prompts
-from vendi_guidance.tuning.dial import choose, in_words, sweep, verdict
+from vendi_guidance.tuning.dial import in_words, sweep, verdict
 from vendi_guidance.tuning.page import save_page
 
 SEVERAL, SEED = click.IntRange(2), click.IntRange(0, 2**62)
@@ -93,12 +90,8 @@ def main(values: tuple[float, ...], keep: float, **given: Any) -> None:
     settings = {name: options[name] for name in ("model", "lora", "undistilled", "dtype")}
     settings |= {**runs.model.sampling.about, "prompts": len(prompts), "keep": keep}
     settings |= {name: options[name] for name in ("images_per_prompt", "seed")}
-    page, tuned = save_page(output, points, keep, settings), output / "settings.json"
-    tuned.unlink(missing_ok=True)  # of an earlier sweep
-    if (best := choose(points, keep)) is not None:
-        settings["fidelity"] = [asdict(score) for score in best.fidelity]
-        save_settings(tuned, {"diversity": best.value}, settings)
+    page = save_page(output, points, keep, settings)
     for point in points:
         click.echo(f"{point.value:g}: {', '.join(map(in_words, point.diversity + point.fidelity))}")
     click.echo(verdict(points, keep))
-    click.echo(f"wrote {page}{f' and {tuned}' if best else ''}")
+    click.echo(f"wrote {page}")

@@ -1,5 +1,5 @@
 """The plan of a run: what the user asks, what it is made with, and its images in the order of their
-generation; files of guidance settings."""
+generation."""
 
 import platform
 from collections.abc import Iterator
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vendi_guidance.guidance.settings import Rounds, adjusted, with_prefix
 from vendi_guidance.storage.files import DAMAGED, read_json, write_json
 from vendi_guidance.storage.imagefolder import image_name
 from vendi_guidance.storage.prompt_files import Prompts
@@ -22,8 +21,6 @@ DTYPES = (AUTO, "float32", "float16", "bfloat16")
 
 OFFLOADS = ("model", "sequential")
 """What can be offloaded to the CPU: whole parts of a model, or layers (slower, least memory)."""
-
-SETTINGS_FORMAT = "vendi-guidance settings"
 
 MANIFEST = "run.json"
 FORMAT = "vendi-guidance run"
@@ -95,44 +92,6 @@ def check_device(device: str) -> None:
         raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
     if kind == "meta":
         raise ValueError(f"device {device!r} stores no data: use cpu or cuda")
-
-
-def save_settings(path: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
-    """Write settings and information about them, as JSON values."""
-    write_json(path, SETTINGS_FORMAT, {"settings": settings, "about": about})
-
-
-def load_settings(path: str | Path, *, prefix: str = "diversity_") -> dict[str, Any]:
-    """Read saved guidance settings as keyword arguments.
-
-    Args:
-        path: a file that `vendi-guidance tune` wrote.
-        prefix: "diversity_" for the call of a guided pipeline, "" for `VendiGuidance`.
-
-    Raises:
-        ValueError: the file is not a settings file, or has an unknown setting or invalid value.
-        FileNotFoundError: there is no such file.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_settings(Path(folder, "settings.json"), {"diversity": 0.7}, {})
-        ...     load_settings(Path(folder, "settings.json"))
-        {'diversity': 0.7}
-        >>> images = pipe(prompts, **load_settings("settings.json")).images  # doctest: +SKIP
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        settings = dict(read_json(path, SETTINGS_FORMAT)["settings"])
-    except DAMAGED as error:
-        raise ValueError(f"{path} is not a file of guidance settings: {error}") from None
-    try:
-        adjusted(Rounds(), settings)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    return {with_prefix(name) if prefix else name: value for name, value in settings.items()}
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,8 @@ logger = logging.getLogger(__name__)
 
 
 Sampler = Callable[[DiversityGuided, dict[str, Any]], list[Image]]
-"""Generates a batch with a pipeline, given the arguments of its usual call, in which each image has
-its own generator."""
-
-
-def stock_sampler(pipe: DiversityGuided, arguments: dict[str, Any]) -> list[Image]:
-    """The usual call."""
-    return pipe(**arguments).images
+"""Generates a batch in place of the pipeline's usual call, given its arguments, in which each image
+has its own generator."""
 
 
 class _Result(NamedTuple):
@@ -83,7 +78,7 @@ class Runner:
     stop: Stop
     progress: Progress  # after the last finished round
     is_new: bool  # whether the folder does not have this run yet
-    sampler: Sampler = stock_sampler
+    sampler: Sampler | None = field(default=None, init=False)
     on_step: OnStep | None = field(default=None, init=False)  # called at each denoising step
     made: int = field(default=0, init=False)  # images since the run was started or resumed
     seconds: float = field(default=0.0, init=False)  # time that these took
@@ -192,7 +187,8 @@ class Runner:
         try:
             counting = rows_counted(self.pipe, guidance.undistilled)
             with guidance.memory.holding() as finished, counting as rows:
-                generated = self.sampler(self.pipe, arguments)
+                sampler = self.sampler or (lambda pipe, given: pipe(**given).images)
+                generated = sampler(self.pipe, arguments)
             latents = _joined([latents for latents, _ in finished])
             prompts = _joined([prompts for _, prompts in finished if prompts is not None])
             images += generated

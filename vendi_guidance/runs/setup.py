@@ -31,7 +31,7 @@ from vendi_guidance.runs.plan import (
     read,
     versions,
 )
-from vendi_guidance.runs.runner import Runner, Sampler, stock_sampler
+from vendi_guidance.runs.runner import Runner, Sampler
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts
@@ -43,7 +43,6 @@ def open_run(
     stop: Stop,
     stack: ExitStack,
     loaded: Any = None,
-    sampler: Sampler = stock_sampler,
     tell: Callable[[str], object] = lambda remark: None,
 ) -> Runner:
     """Begin or resume a run with these options; every process must call this.
@@ -84,7 +83,7 @@ def open_run(
         if done is not None:
             folder.checkpoints.restore(window, group.device)
         opening = Progress(0, 0, options.batch_size, side_by_side=group.count)
-        return Runner(pipe, plan, folder, group, stop, done or opening, done is None, sampler)
+        return Runner(pipe, plan, folder, group, stop, done or opening, done is None)
 
     return group.agree(begin)
 
@@ -218,7 +217,7 @@ class Sweep:
         name: str,
         diversity: dict[str, Any],
         *,
-        sampler: Sampler = stock_sampler,
+        sampler: Sampler | None = None,
         **changes: Any,
     ) -> Path:
         """Generate the run with this name, guidance settings and other changes of the options, or
@@ -230,7 +229,8 @@ class Sweep:
         options = replace(self.model.options, **changes)
         with ExitStack() as stack:
             group = ProcessGroup(0, 1, options.device)
-            run = open_run(options, group, self.stop, stack, self._loaded, sampler, self.tell)
+            run = open_run(options, group, self.stop, stack, self._loaded, self.tell)
+            run.sampler = sampler
             self.on_images(run.progress.done)
             for made in run.rounds():
                 self.on_images(made)
