@@ -71,13 +71,17 @@ def test_golden_scores_and_gradients(case, name):
     assert error < 1e-9
 
 
-def finite_differences(score, z, step=1e-5):
-    gradient = torch.zeros_like(z)
-    for index in np.ndindex(*z.shape):
-        nudge = torch.zeros_like(z)
-        nudge[index] = step
-        gradient[index] = (score(z + nudge) - score(z - nudge)) / (2 * step)
-    return gradient
+def slopes(objective, z, prompts, window, step=1e-5):
+    """The score's slopes in random directions, by its gradient and by finite differences."""
+    nudges = torch.randn(6, *z.shape, generator=torch.Generator().manual_seed(1)).to(z)
+
+    def score(x):
+        return objective.gradient(x, prompts, window).score
+
+    gradient = objective.gradient(z, prompts, window).gradient
+    found = (nudges * gradient).flatten(1).sum(dim=1)
+    ends = [score(z + step * nudge) - score(z - step * nudge) for nudge in nudges]
+    return found, torch.stack(ends) / (2 * step)
 
 
 def situation(name):
@@ -125,17 +129,16 @@ def test_gradients_are_those_of_finite_differences(where, name, truncation):
     score, gradient = objective.gradient(z, prompts, window)
     assert gradient.shape == z.shape
     assert torch.isfinite(gradient).all() and torch.isfinite(score)
-    expected = finite_differences(lambda x: objective.gradient(x, prompts, window).score, z)
+    found, expected = slopes(objective, z, prompts, window)
     # where the true gradient is zero (a lone sample, say), only rounding is left
-    assert (gradient - expected).norm() <= 1e-6 * expected.norm() + 1e-9
+    assert (found - expected).norm() <= 1e-6 * expected.norm() + 1e-9
 
 
 @pytest.mark.parametrize("objective", [RKE(Cosine()), Vendi(Cosine(), Gaussian(0.3))])
 def test_objectives_hold_for_other_kernels(objective):
     z, prompts, window = situation("usual")
-    _, gradient = objective.gradient(z, prompts, window)
-    expected = finite_differences(lambda x: objective.gradient(x, prompts, window).score, z)
-    assert (gradient - expected).norm() < 1e-6 * expected.norm()
+    found, expected = slopes(objective, z, prompts, window)
+    assert (found - expected).norm() < 1e-6 * expected.norm()
 
 
 def test_an_automatic_bandwidth_is_a_share_of_the_median_distance_for_similar_prompts():
@@ -223,7 +226,7 @@ def test_a_candidate_like_a_remembered_sample_or_another_one_is_not_taken(name):
 @pytest.mark.parametrize("kernel", [Gaussian(0.8), MedianGaussian(0.7)])
 def test_copies_have_the_scores_of_the_definition(kind, width, dtype, kernel):
     tolerance = 2e-5 if dtype == torch.float32 else 1e-12
-    for seed in range(4):
+    for seed in range(4 if width < 4096 else 2):
         x = sample(kind, width, dtype, seed)
         a, b = x[0].double(), x[-1].double()
         cosine = float(a @ b / (a.norm() * b.norm()))

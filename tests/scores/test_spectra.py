@@ -148,15 +148,15 @@ def test_kernels_without_frequencies_are_told_what_to_use(kernel):
 
 
 LARGE = {
-    "modes": (modes(0, 700, 8, count=30, spread=0.5), Gaussian(2.0), 4),
-    "one cloud": (normal(1, 700, 6), Gaussian(1.0), 4),
-    "nearly all different": (normal(2, 700, 30), Gaussian(1.5), 4),
-    "two kernels": (normal(3, 700, 9), Product(Gaussian(2.0), Cosine(), split=4), 4),
-    "copies": (normal(4, 35, 5).repeat(20, 1), Gaussian(1.0), 4),
-    "smooth": (normal(0, 700, 1), Gaussian(2.0), 4),
-    "one kind": (torch.ones(700, 2, dtype=torch.float64), Gaussian(2.0), 4),
-    "nearly alike": (normal(0, 700, 4) / 1000, Gaussian(2.0), 4),
-    "few vectors": (0.01 * normal(0, 700, 3), Gaussian(1.0), 1),
+    "modes": (modes(0, 400, 8, count=30, spread=0.5), Gaussian(2.0), 4),
+    "one cloud": (normal(1, 400, 6), Gaussian(1.0), 4),
+    "nearly all different": (normal(2, 400, 30), Gaussian(1.5), 4),
+    "two kernels": (normal(3, 400, 9), Product(Gaussian(2.0), Cosine(), split=4), 4),
+    "copies": (normal(4, 20, 5).repeat(20, 1), Gaussian(1.0), 4),
+    "smooth": (normal(0, 400, 1), Gaussian(2.0), 4),
+    "one kind": (torch.ones(400, 2, dtype=torch.float64), Gaussian(2.0), 4),
+    "nearly alike": (normal(0, 400, 4) / 1000, Gaussian(2.0), 4),
+    "few vectors": (0.01 * normal(0, 400, 3), Gaussian(1.0), 1),
 }
 
 
@@ -197,8 +197,8 @@ def test_lanczos_without_the_matrix_is_lanczos_with_it(order, weighted, monkeypa
 @pytest.mark.parametrize(
     "x",
     [
-        *(modes(0, 700, 8, count=30, spread=0.5), normal(1, 700, 30)),
-        *(normal(2, 35, 5).repeat(20, 1), torch.ones(700, 2).double(), 1000 * normal(3, 700, 5)),
+        *(modes(0, 400, 8, count=30, spread=0.5), normal(1, 400, 30)),
+        *(normal(2, 20, 5).repeat(20, 1), torch.ones(400, 2).double(), 1000 * normal(3, 400, 5)),
     ],
     ids=["modes", "slowly falling", "copies", "all alike", "all different"],
 )
@@ -206,7 +206,7 @@ def test_truncated_scores_from_leading_eigenvalues_are_those_from_all(
     x, weighted, spectrum, monkeypatch
 ):
     monkeypatch.setattr("vendi_guidance.scores.spectra.DENSE_UP_TO", 100)
-    p, kernel = probabilities(0, 700) if weighted else None, Gaussian(1.5)
+    p, kernel = probabilities(0, 400) if weighted else None, Gaussian(1.5)
     every = Exact().eigenvalues(x, kernel, p)
     for truncation, order in itertools.product((1, 5), (0.5, 1, math.inf)):
         full, how = float(Entropy(order, truncation).of(every)), {"spectrum": spectrum}
