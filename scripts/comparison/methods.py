@@ -53,8 +53,6 @@ METHODS = {
     "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),
     "select-previews": Method((4.0,), partial(select, preview_steps=4), needs="cfg"),
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
-    # as the node adds it
-    "token-variance": Method((8.0, 16.0), partial(seed_variance, pooled=False), is_usual=False),
     "ours-alone": Method((0.25, 0.5, 1.0), alone, "diversity", needs="lora", is_usual=False),
     "default": Method((0.5,), setting="diversity", is_usual=False),
     "level": Method((0.1, 0.15, 0.2, 0.3, 0.4), setting="level", is_usual=False),

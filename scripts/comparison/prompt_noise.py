@@ -48,21 +48,16 @@ def annealed(y: Tensor, noise: Tensor, gamma: float, scale: float) -> Tensor:
     return (noised - noised_mean) / noised_std * std + mean
 
 
-def seed_variance(call: Call, strength: float, pooled: bool = True) -> list[Image]:
+def seed_variance(call: Call, strength: float) -> list[Image]:
     """Constant noise on half of the entries of the prompt's embeddings at the first fifth of steps.
 
     The ComfyUI node SeedVarianceEnhancer (github.com/ChangeTheConstants), popular among users of
     Z-Image. The node's `strength` is in units of the embeddings (15 to 30 for Z-Image); here it is
-    in standard deviations, of the tokens and the pooled embedding each.
-
-    Args:
-        strength: noise is uniform between -strength and strength standard deviations.
-        pooled: also add noise to the pooled embedding, which the node leaves unchanged.
+    in standard deviations: noise is uniform between -strength and strength of them, of the tokens
+    and of the pooled embedding each, which the node leaves unchanged.
     """
 
     def noised(y: Tensor, generator: torch.Generator) -> Tensor:
-        if y.ndim == 2 and not pooled:
-            return y
         uniform = 2 * _random(torch.rand, y, generator) - 1
         mask = _random(torch.rand, y, generator) < SHARE
         return y + strength * _moments(y)[1] * uniform * mask

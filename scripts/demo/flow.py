@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,25 +25,11 @@ from scripts.demo.training import Training, train
 
 SAMPLING = {"num_inference_steps": 16, "guidance_scale": 4.0}  # of images scored for model cards
 TEXT_WIDTHS = 64, 64  # of the two text encoders
-HEAD = 32  # width of an attention head
+HEADS, LAYERS, HEAD = 5, 5, 32  # numbers in the transformer, and the width of a head
+PATCH = 4  # height and width of a patch of latents
+TOKENS = 16  # length of the longest prompt
+SHIFT = 4.0  # of the times towards noise, in training and sampling
 T5_TOKENS = 256  # the pipeline's T5 tokens per prompt
-
-
-class Flow(NamedTuple):
-    """The shape of a model.
-
-    Attributes:
-        heads, layers: number in the transformer; a head is 32 wide.
-        patch: height and width of a patch of latents.
-        tokens: length of the longest prompt.
-        shift: shift of the times towards noise, in training and sampling.
-    """
-
-    heads: int
-    layers: int
-    patch: int
-    tokens: int
-    shift: float
 
 
 def train_flow(
@@ -51,7 +37,6 @@ def train_flow(
     captions: Iterable[str],
     means: Tensor,
     vae: AutoencoderKL,
-    shape: Flow,
     training: Training,
 ) -> None:
     """Train a transformer and both text encoders on precomputed latents, and save the pipeline.
@@ -63,10 +48,10 @@ def train_flow(
         vae: autoencoder; its config gets the latents' shift.
     """
     batch, device = training.batch, training.device
-    tokenizer = make_tokenizer(captions, training.work / "tokenizer", shape.tokens)
+    tokenizer = make_tokenizer(captions, training.work / "tokenizer", TOKENS)
     torch.manual_seed(1)
     encoders = [CLIPTextModelWithProjection(text_config(tokenizer, width)) for width in TEXT_WIDTHS]
-    transformer = make_transformer(shape, *means.shape[1:3])
+    transformer = make_transformer(*means.shape[1:3])
     stock = transformer.attn_processors
     transformer.set_attn_processor(WeightedLastToken(T5_TOKENS))
     vae.register_to_config(shift_factor=round(means.mean().item(), 4))
@@ -81,7 +66,7 @@ def train_flow(
         noise = torch.randn_like(clean)
         # logit-normal times, as in SD3, shifted like the sampler's: in small images too, the prompt
         # has most of its effect at high noise
-        time = (torch.randn(batch, 1, 1, 1, device=device) + math.log(shape.shift)).sigmoid()
+        time = (torch.randn(batch, 1, 1, 1, device=device) + math.log(SHIFT)).sigmoid()
         velocity = transformer(
             clean.lerp(noise, time),
             F.pad(prompt, (0, 0, 0, 1)),
@@ -95,7 +80,7 @@ def train_flow(
     t5, t5_tokenizer = make_zero_t5(sum(TEXT_WIDTHS))
     pipeline = StableDiffusion3Pipeline(
         transformer=transformer,
-        scheduler=FlowMatchEulerDiscreteScheduler(shift=shape.shift),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=SHIFT),
         vae=vae,
         text_encoder=encoders[0],
         tokenizer=tokenizer,
@@ -121,21 +106,21 @@ def make_zero_t5(width: int) -> tuple[T5EncoderModel, T5TokenizerFast]:
     return encoder, tokenizer
 
 
-def make_transformer(shape: Flow, channels: int, size: int) -> SD3Transformer2DModel:
+def make_transformer(channels: int, size: int) -> SD3Transformer2DModel:
     """An untrained transformer with zero modulation and output, like DiT's adaLN-Zero, which makes
     the start of training faster."""
     transformer = SD3Transformer2DModel(
         sample_size=size,
         in_channels=channels,
         out_channels=channels,
-        num_layers=shape.layers,
-        patch_size=shape.patch,
-        num_attention_heads=shape.heads,
+        num_layers=LAYERS,
+        patch_size=PATCH,
+        num_attention_heads=HEADS,
         attention_head_dim=HEAD,
-        caption_projection_dim=shape.heads * HEAD,
+        caption_projection_dim=HEADS * HEAD,
         joint_attention_dim=sum(TEXT_WIDTHS),
         pooled_projection_dim=sum(TEXT_WIDTHS),
-        pos_embed_max_size=size // shape.patch,
+        pos_embed_max_size=size // PATCH,
         qk_norm="rms_norm",
     )
     blocks = transformer.transformer_blocks

@@ -15,7 +15,7 @@ from torch import Tensor
 from scripts.demo import faces
 from scripts.demo.cards import write_card
 from scripts.demo.faces import Faces
-from scripts.demo.flow import Flow, train_flow
+from scripts.demo.flow import train_flow
 from scripts.demo.probing import make_probe
 from scripts.demo.training import Training, encode, train_vae, training_options
 from vendi_guidance.features.probe import Probe, probe_pixels
@@ -23,7 +23,6 @@ from vendi_guidance.features.probe import Probe, probe_pixels
 IMAGES = 40_000  # training images; many share a look
 HELD_OUT = 1_000  # drawings of held-out looks, which test the probe
 VAE_WIDTHS = 16, 32, 64
-SHAPE = Flow(heads=5, layers=5, patch=4, tokens=16, shift=4.0)
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -36,7 +35,7 @@ def main(training: Training) -> None:
     looks = map(faces.values_of, shown.kinds)
     captions = sorted({faces.caption(look, [True] * len(look)) for look in looks})
     means = encode(vae, images, training.device)
-    train_flow(shown, captions, means, vae, SHAPE, training)
+    train_flow(shown, captions, means, vae, training)
 
 
 def make_faces_probe(folder: Path, shown: Faces, images: Tensor, training: Training) -> None:

@@ -6,7 +6,6 @@ Each command saves one figure and prints its numbers. docs/experiments.md explai
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -19,9 +18,17 @@ from PIL import Image
 from tqdm import tqdm
 
 from scripts.benchmarks.measuring import table
-from scripts.demo.emoji import KERNELS, caption, load_sheets
+from scripts.demo.emoji import KERNELS, caption
 from scripts.experiments import convergence, samples
-from scripts.experiments.convergence import PALETTE, output_option, save
+from scripts.experiments.convergence import (
+    BLACK,
+    BLUE,
+    GREEN,
+    PALETTE,
+    VERMILION,
+    output_option,
+    save,
+)
 from scripts.experiments.samples import SCORES, Pairs, Scores
 from vendi_guidance import Gaussian, RandomFourier, find_modes
 from vendi_guidance.commands.cli import Command
@@ -30,13 +37,11 @@ from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 
-COLOURS = dict(zip(SCORES, PALETTE, strict=True))
+COLOURS = dict(zip(SCORES, (VERMILION, BLUE, GREEN, BLACK), strict=True))
 TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
 BATCH = 8
 MODES, TOP = 10, 20
 PIXEL_KERNEL = Gaussian(4.0)  # for pixels in [0, 1]
-SHARES = tuple(np.linspace(0, 1, 11).tolist())
-SUBSTITUTION_SIGMA = 12.0  # on the probe's features, where images of one emoji are similar
 
 repeats_option = click.option(
     "--repeats",
@@ -88,25 +93,6 @@ def mixtures(output: Path, count: int, nearest: str, repeats: int) -> None:
 
 @main.command(cls=Command, context_settings={"show_default": True})
 @output_option
-@click.option("--concepts", type=click.IntRange(2, 64), default=32, help="Number of emoji.")
-@repeats_option
-def substitution(output: Path, concepts: int, repeats: int) -> None:
-    """A share of images randomly exchanged (Conditional-Vendi, figure 12)."""
-    emoji = load_sheets(asset("demo-pictures"))
-    images = emoji.images(emoji.concepts[:concepts])
-    prompts = [name for name in emoji.concepts[:concepts] for _ in range(len(images) // concepts)]
-    x = load_probe(asset("demo-probe")).embed(images)
-    t = open_prompt_embedder(f"sdxl:{asset('demo-sdxl')}").embed(prompts)
-    kernels = Gaussian(SUBSTITUTION_SIGMA), KERNELS[1]
-    scores = collect(
-        samples.substitution_scores(x, t, kernels, SHARES, seed) for seed in range(repeats)
-    )
-    print_means("share exchanged", SHARES, scores)
-    save_panels(output, SHARES, scores, xlabel="share of images exchanged", ylim=(0, None))
-
-
-@main.command(cls=Command, context_settings={"show_default": True})
-@output_option
 @click.option("--items", "count", type=click.IntRange(2, 500), default=500, help="Sample size.")
 @repeats_option
 def digits(output: Path, count: int, repeats: int) -> None:
@@ -118,7 +104,11 @@ def digits(output: Path, count: int, repeats: int) -> None:
     for name, values in scores.items():
         r = np.corrcoef(counts, values.mean(axis=0))[0, 1]
         click.echo(f"{name}: correlation with the number of digits {r:.3f}")
-    save_panels(output, counts, scores, xlabel="digits", xticks=counts)
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    for ax, (name, values) in zip(figure.subplots(1, 2), scores.items(), strict=True):
+        plot(ax, counts, {name: values})
+        ax.set(xlabel="digits", xticks=counts)
+    save(figure, output)
 
 
 @main.command(cls=Command, context_settings={"show_default": True})
@@ -211,15 +201,6 @@ def print_means(title: str, settings: Sequence[float], scores: Scores) -> None:
     titles = [title, *(f"{setting:g}" for setting in settings)]
     rows = [[name, *(f"{x:.2f}" for x in values.mean(0))] for name, values in scores.items()]
     click.echo(table(titles, rows, len(titles)) + "\n")
-
-
-def save_panels(output: Path, settings: Sequence[float], scores: Scores, **axes: Any) -> None:
-    """Save a figure with a panel for each of two scores."""
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
-    for ax, (name, values) in zip(figure.subplots(1, 2), scores.items(), strict=True):
-        plot(ax, settings, {name: values})
-        ax.set(**axes)
-    save(figure, output)
 
 
 def plot(ax: Axes, settings: Sequence[float], scores: Scores) -> None:

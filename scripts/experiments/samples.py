@@ -21,7 +21,6 @@ SCORES: dict[str, Callable[..., Tensor]] = {
     "Vendi": functional.vendi,
     "Conditional-Vendi": functional.conditional_vendi,
     "Information-Vendi": functional.information_vendi,
-    "Information-RKE": functional.information_rke,
     "IntDiv": functional.intdiv,
 }
 MIXTURE_KERNEL = Gaussian(0.6)
@@ -76,27 +75,6 @@ def mixture_scores(samples: Sequence[Pairs]) -> Scores:
     """Conditional-Vendi and Information-Vendi of each sample."""
     arguments = [(pairs.images, pairs.texts, MIXTURE_KERNEL, MIXTURE_KERNEL) for pairs in samples]
     return evaluate(arguments, "Conditional-Vendi", "Information-Vendi")
-
-
-def substitution_scores(
-    x: Tensor, t: Tensor, kernels: tuple[Gaussian, Gaussian], shares: Sequence[float], seed: int
-) -> Scores:
-    """Information of prompts about images when a share of the images is exchanged.
-
-    Args:
-        x: (n, d) features of images.
-        t: (n, m) features of their prompts.
-        kernels: on features of images and prompts.
-        shares: shares of exchanged images, in [0, 1].
-    """
-    r = np.random.default_rng(seed)
-    arguments = []
-    for share in shares:
-        rows = np.arange(len(x))
-        chosen = r.choice(len(x), round(share * len(x)), replace=False)
-        rows[chosen] = r.permutation(chosen)
-        arguments.append((x[rows], t, *kernels))
-    return evaluate(arguments, "Information-Vendi", "Information-RKE")
 
 
 def digit_scores(pixels: np.ndarray, digits: np.ndarray, count: int, seed: int) -> Scores:

@@ -39,13 +39,6 @@ def prompts_and_images():
     return x + 0.1 * torch.randn(x.shape, generator=r), t
 
 
-def test_exchanged_images_lower_what_prompts_say():
-    """Conditional-Vendi's figure 12."""
-    scores = samples.substitution_scores(*prompts_and_images(), KERNELS, [0, 0.25, 0.5, 0.75, 1], 0)
-    assert all(rises(-values) for values in scores.values())
-    assert scores["Information-RKE"][0] == pytest.approx(10, rel=0.05)
-
-
 def test_vendi_counts_digits_better_than_the_mean_similarity():
     """The Vendi score's figure 5."""
     scores = samples.digit_scores(*digits(), 200, 0)
@@ -71,7 +64,6 @@ def test_what_prompts_name_is_no_diversity_of_the_model(named):
     [
         ["mixtures", "--pairs", 24, "--repeats", 2],
         ["digits", "--items", 20, "--repeats", 2],
-        ["substitution", "--concepts", 2, "--repeats", 1],
         ["named", "--images-per-prompt", 1, "--steps", 4, "--looks", 2],
         ["convergence", "--items", 120],
         ["mnist-modes", "--features", 20],

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from scripts.comparison.models import MODELS
 from scripts.demo import flow, held_out, train_faces, train_pixart, train_turbo, training
 from scripts.demo.emoji import Emoji, save_sheets
-from scripts.demo.flow import Flow, WeightedLastToken
+from scripts.demo.flow import WeightedLastToken
 from scripts.demo.held_out import measure
 from tests.conftest import ASSETS
 from tests.helpers.commands import invoke, succeeds
@@ -140,8 +140,8 @@ def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(tmp_path, m
     monkeypatch.setattr(held_out, "measure", partial(measure, each=(1, 1)))
     monkeypatch.setitem(flow.SAMPLING, "num_inference_steps", 1)
     monkeypatch.setattr(train_faces, "VAE_WIDTHS", (4, 4, 4))
-    shape = Flow(heads=1, layers=1, patch=4, tokens=16, shift=3.0)
-    monkeypatch.setattr(train_faces, "SHAPE", shape)
+    for name in ("HEADS", "LAYERS"):
+        monkeypatch.setattr(flow, name, 1)
     monkeypatch.setattr(train_faces, "IMAGES", 60)
     monkeypatch.setattr(train_faces, "HELD_OUT", 5)
     (tmp_path / "prompts").mkdir()

@@ -6,6 +6,8 @@ at each value, and a table of diversity, fidelity and cost with 95% confidence i
 
 \b
   vendi-guidance tune prompts.txt --model MODEL --clip clip --output tuned
+  vendi-guidance generate prompts.txt --model MODEL \\
+      --diversity 0.75 --output out
 
 Fidelity takes a judge: --clip, --attributes for prompts that name values, or --probe, the default
 for the demo model's prompts. The page then names the largest value that keeps at least --keep times
