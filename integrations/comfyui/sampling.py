@@ -12,7 +12,7 @@ the runs' sigmas were sliced, determines which one.
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -34,6 +34,10 @@ from .undistilled import model_swapped
 
 SCALES = ("cfg", "cfg1", "cfg2")
 """Attributes of ComfyUI's guiders that hold a scale of classifier-free guidance (CFG)."""
+
+
+ALWAYS = "disable_cfg1_optimization"
+"""The model option that evaluates negative prompts at CFG 1 too."""
 
 
 class DiverseSampling:
@@ -153,6 +157,8 @@ class _Run:
         run = partial(function, guided, **options)
         levels = [guided.level(sigma) for sigma in self.schedule.to(sigmas)]
         count = len(levels) - (1 if self.schedule[-1] == 0 else 0)  # the last step ends at 0
+        always = extra_args.get("model_options", {}).get(ALWAYS, False)
+        guided.count_conditions(x[:1], self.schedule[:count].to(sigmas), **{ALWAYS: always})
         # with few steps the rounds follow the step that is due; otherwise they precede it
         follows = is_distilled(Step(0, count, x, network=_SamplerStep((levels[0],) * 2, guided)))
         split = self._step_of_rounds(guided, x, levels, count, follows)
@@ -276,8 +282,7 @@ class _SamplerStep:
         self.has_prompt = has_tokens(model.guider)
         self.is_undistilled = undistilled is not None
         self.at = model.at
-        has_cfg = any(scale != 1 for scale in _cfg_scales(model.guider).values())
-        self.evaluations_per_step = 2 if has_cfg else 1
+        self.evaluations_per_step = model.evaluations_per_step
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         self.clean = where_finite(clean, self.denoised)
@@ -288,10 +293,12 @@ class _Model:
 
     Attributes:
         rounds_are_made: whether an earlier run made the rounds.
+        evaluations_per_step: how many times as much is evaluated with CFG as without it.
         guider: evaluates the model.
     """
 
     rounds_are_made = False
+    evaluations_per_step = 1.0
 
     def __init__(self, model: Any, engine: Engine, guider: Any) -> None:
         self._model = model
@@ -317,6 +324,27 @@ class _Model:
         """Predict with this share of CFG."""
         with _cfg_scaled(self.guider, share_of_cfg):
             return self._model(x, sigma, **options)
+
+    def count_conditions(self, x: Tensor, sigmas: Tensor, **options: Any) -> None:
+        """Find `evaluations_per_step` by asking the guider at each sigma for a prediction, in which
+        only conditions are counted: wrappers may change CFG from step to step."""
+
+        def count(executor: Any, model: Any, conds: Sequence[Any], x: Tensor, *_: Any) -> Any:
+            found.append(sum(cond is not None for cond in conds))
+            return [torch.zeros_like(x) for _ in conds]
+
+        options["transformer_options"] = {"wrappers": {"calc_cond_batch": {KEY: [count]}}}
+        counts = []
+        for share in (1.0, 0.0):
+            counts.append(0)
+            for sigma in sigmas:
+                found: list[int] = []
+                # a wrapper may need options of its own, and a guider may evaluate in another way
+                with _cfg_scaled(self.guider, share), suppress(Exception):
+                    self.guider(x, sigma.expand(len(x)), model_options=options, seed=None)
+                has_cfg = share > 0 and any(w != 1 for w in _cfg_scales(self.guider).values())
+                counts[-1] += sum(found) or 1 + has_cfg
+        self.evaluations_per_step = counts[0] / counts[1]
 
     def expect(self, x: Tensor, model_options: Any, prediction: Tensor) -> None:
         """Reuse a known prediction if the next evaluation is of these latents."""
@@ -378,15 +406,26 @@ def _cfg_scales(guider: Any) -> dict[str, float]:
 
 @contextmanager
 def _cfg_scaled(guider: Any, share: float) -> Iterator[None]:
-    """Set a guider's CFG scales w to 1 + share (w - 1) while the context lasts."""
-    before = _cfg_scales(guider)
+    """While the context lasts, a guider predicts with CFG scales 1 + share (w - 1), where w are its
+    own or those that a wrapper such as *CFGOverride* sets at this sigma."""
+
+    def scaled(predict: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def predict_scaled(*args: Any, **named: Any) -> Tensor:
+            before = _cfg_scales(guider)
+            try:
+                vars(guider).update({name: 1 + share * (w - 1) for name, w in before.items()})
+                return predict(*args, **named)
+            finally:
+                vars(guider).update(before)
+
+        return predict_scaled
+
+    patch = Patch(guider, "predict_noise", scaled)
+    patch.apply()
     try:
-        for name, scale in before.items():
-            setattr(guider, name, 1 + share * (scale - 1))
         yield
     finally:
-        for name, scale in before.items():
-            setattr(guider, name, scale)
+        patch.remove()
 
 
 def _seed_after_rounds(seed: int | None) -> int:

@@ -111,7 +111,7 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
         step = Step(index, len(levels), latents, network=network)
         if engine.is_due(step):
             wanted, made = wanted_ratio(step, settings), level_of_rounds(step, settings).ratio
-            guided = own_evaluations(step, settings) + engine.evaluations(step)
+            guided = round(own_evaluations(step, settings)) + engine.evaluations(step)
             return Schedule(starts, wanted, made, index, len(levels) * per_step, guided)
         is_reused = engine.is_undecided(step)
     raise ValueError(f"no step of {model['name']} is due")

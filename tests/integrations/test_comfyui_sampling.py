@@ -48,12 +48,16 @@ class Velocity:
 
 
 class Guider:
-    """Evaluates a model whose images have black and white channels; CFG makes them white."""
+    """Evaluates a model whose images have black and white channels; CFG makes them white.
+    `overrides` maps a sigma to CFG there, as *CFGOverride* does, or to None."""
 
-    def __init__(self, sampling=Noise, cfg=CFG):
+    always = False  # evaluates negative prompts without CFG too
+
+    def __init__(self, sampling=Noise, cfg=CFG, overrides=lambda sigma: None):
         self.inner_model = SimpleNamespace(model_sampling=sampling)
         self.conds = {"positive": [{"pooled_output": torch.ones(1, 3)}]}
-        self.cfg, self.seen = cfg, []
+        self.cfg, self.seen, self.overrides = cfg, [], overrides
+        self.conditions = 0  # evaluated so far
 
     @property
     def sigmas(self):
@@ -61,6 +65,23 @@ class Guider:
         return [sigma for sigma, _ in self.seen]
 
     def __call__(self, x, sigma, model_options=None, seed=None):
+        before, override = self.cfg, self.overrides(float(sigma[0]))
+        self.cfg = before if override is None else override
+        try:
+            return self.predict_noise(x, sigma, model_options, seed)
+        finally:
+            self.cfg = before
+
+    def predict_noise(self, x, sigma, model_options=None, seed=None):
+        has_cfg = any(vars(self).get(name, 1) != 1 for name in ("cfg", "cfg1", "cfg2"))
+        conds = [[], [] if has_cfg or self.always else None]
+        options = (model_options or {}).get("transformer_options", {})
+        for wrapper in options.get("wrappers", {}).get("calc_cond_batch", {}).values():
+            return wrapper[0](None, None, conds, x, sigma, model_options)[0]
+        self.conditions += sum(cond is not None for cond in conds)
+        return self.evaluate(x, sigma)
+
+    def evaluate(self, x, sigma):
         self.seen.append((float(sigma[0]), self.cfg))
         evidence = 4 * x.mean(dim=(2, 3), keepdim=True) / sigma[0]
         return (2 * torch.sigmoid(evidence + self.cfg / 2) - 1).expand(x.shape)
@@ -208,9 +229,9 @@ def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_
     seen = []
 
     class Scaled(Guider):
-        def __call__(self, x, sigma, **options):
+        def evaluate(self, x, sigma):
             seen.append((float(sigma[0]), {getattr(self, name) for name in names}))
-            return super().__call__(x, sigma, **options)
+            return super().evaluate(x, sigma)
 
     guider = Scaled(cfg=1.0)
     vars(guider).update(dict.fromkeys(names, CFG))
@@ -220,6 +241,39 @@ def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_
     half = 1 + Rounds.cfg * (CFG - 1)
     assert all(cfg == {half if sigma > timing.CFG_STOP else 1.0} for sigma, cfg in after)
     assert {getattr(guider, name) for name in names} == {CFG}
+
+
+def first_steps_only(sigma):
+    """CFG as Krea 2's workflow has it: at the first step only."""
+    return 1.0 if sigma < 14.6 else None
+
+
+def all_but_the_first(sigma):
+    return CFG if sigma < 14.6 else None
+
+
+@pytest.mark.parametrize(
+    ("own", "overrides", "same_as"),
+    [(CFG, first_steps_only, 1.0), (1.0, all_but_the_first, CFG), (CFG, lambda sigma: 1.0, 1.0)],
+)
+def test_cfg_is_what_the_guider_evaluates_and_not_what_its_field_says(
+    tmp_path, caplog, own, overrides, same_as
+):
+    guiders = Guider(cfg=own, overrides=overrides), Guider(cfg=same_as)
+    with caplog.at_level("INFO"):
+        found = [draw(memory(tmp_path), guider) for guider in guiders]
+    assert torch.equal(*found) and guiders[0].seen == guiders[1].seen
+    assert guiders[0].cfg == own
+
+
+def test_evaluations_are_counted_in_conditions_where_negative_prompts_always_are(tmp_path, caplog):
+    guider, plain = Guider(), Guider()
+    guider.always = plain.always = True
+    with caplog.at_level("INFO"):
+        draw(memory(tmp_path), guider, sigmas=torch.linspace(14.6, 0, 21))
+        draw(None, plain, sigmas=torch.linspace(14.6, 0, 21))
+    [said] = caplog.messages
+    assert said.startswith(f"{guider.conditions / plain.conditions:.3g} times the stock call's")
 
 
 def test_the_sampler_draws_other_noise_after_the_rounds_than_at_its_first_steps(tmp_path):
@@ -399,9 +453,9 @@ def test_a_round_can_ask_for_a_perturbed_prompt_which_only_that_evaluation_gets(
     own = {"c_crossattn": SimpleNamespace(cond=tokens), "attention_mask": mask, "y": object()}
 
     class Conditioned(Guider):
-        def __call__(self, *args, **kwargs):
+        def evaluate(self, x, sigma):
             given.append(self.conds["positive"][0]["model_conds"])
-            return super().__call__(*args, **kwargs)
+            return super().evaluate(x, sigma)
 
     def modify(engine, step):
         perturb = partial(noise.Noise(step.first_latents).on_prompt, sigma=2.0)
@@ -447,13 +501,13 @@ class Distilled(Guider):
         self.evaluated, self.loaded, self.fails = [], loaded, fails
         loaded.append(self.model_patcher)
 
-    def __call__(self, *args, **kwargs):
+    def evaluate(self, x, sigma):
         patcher = self.inner_model.current_patcher
         assert patcher is self.loaded[-1]
         self.evaluated.append(patcher)
         if self.fails and patcher is not self.model_patcher:
             raise ZeroDivisionError
-        return super().__call__(*args, **kwargs)
+        return super().evaluate(x, sigma)
 
 
 @pytest.fixture

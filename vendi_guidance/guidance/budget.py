@@ -10,7 +10,7 @@ import math
 
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Step
-from vendi_guidance.guidance.timing import is_distilled, network_of, share_of_cfg
+from vendi_guidance.guidance.timing import WITHOUT_CFG, is_distilled, network_of, share_of_cfg
 
 ROUNDS, CANDIDATES = 8, 2
 """Rounds, and candidates per round, of a call without CFG. With CFG their product, times the
@@ -41,10 +41,10 @@ def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     CFG, and `ROUNDS` without. Their product never exceeds the evaluations of the stock call."""
     per_step = network_of(step).evaluations_per_step
     candidates = settings.candidates or CANDIDATES
-    most = step.count * per_step
+    most = round(step.count * per_step)
     if settings.rounds is not None:
         rounds = settings.rounds
-    elif per_step == 1:
+    elif per_step < WITHOUT_CFG:
         rounds = ROUNDS
         if is_distilled(step):
             most = min(most, FEW_ROUNDS)
@@ -64,7 +64,7 @@ def asked_for(settings: Rounds) -> int:
     return settings.rounds * (settings.candidates or CANDIDATES)
 
 
-def own_evaluations(step: Step, settings: Rounds) -> int:
+def own_evaluations(step: Step, settings: Rounds) -> float:
     """Evaluations of the call's own steps, the remaining ones included."""
     network = network_of(step)
     with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in network.ahead)
@@ -84,5 +84,5 @@ def _paid_for(step: Step, settings: Rounds) -> int:
     """Evaluations that the budget leaves for rounds, with CFG."""
     budget = budget_of(settings)
     most = budget * step.count * network_of(step).evaluations_per_step
-    left = math.floor(most) - own_evaluations(step, settings)
+    left = math.floor(math.floor(most) - own_evaluations(step, settings))
     return max(1, min(max(left, LEAST), math.floor(budget * ROUNDS * CANDIDATES)))

@@ -52,8 +52,8 @@ class Denoiser(Protocol):
         that the network was trained at, which has no signal in some models."""
 
     @property
-    def evaluations_per_step(self) -> int:
-        """How many evaluations a step takes: 1, or 2 with CFG."""
+    def evaluations_per_step(self) -> float:
+        """How many evaluations a step of the stock call takes, on average: 1, or 2 with CFG."""
 
     @property
     def spent(self) -> int:

@@ -16,6 +16,10 @@ FEW = 9
 """A call without CFG of up to this many steps is taken to use a distilled network. Z-Image Turbo
 takes 9."""
 
+WITHOUT_CFG = 1.5
+"""Evaluations per step, on average, below which a call counts as one without CFG: some samplers
+have CFG at a few steps only."""
+
 DUE_BELOW = 0.5
 """Rounds of distilled networks follow the first step that ends below this share of the wanted
 level. A next step nearer to that level would undo much of them."""
@@ -66,7 +70,7 @@ def is_undecided(step: Step, settings: Rounds) -> bool:
 def is_distilled(step: Step) -> bool:
     """Whether the step's network is taken to be distilled: few steps, without CFG."""
     return step.network is not None and (
-        step.network.evaluations_per_step == 1 and max(step.count, step.scheduled) <= FEW
+        step.network.evaluations_per_step < WITHOUT_CFG and max(step.count, step.scheduled) <= FEW
     )
 
 
