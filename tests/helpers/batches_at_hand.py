@@ -1,8 +1,10 @@
 """Small batches, and embedders with known features, for the tests of reports."""
 
 import json
+import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +90,16 @@ def report_of(count: int = 64, spread: float = 60, *, seed: int = 0, **more) -> 
     )
     given |= {"embedding": replace(EMBEDDING, **embedding), "judges": Judges(**judges)}
     return evaluate(as_batch(sample_images(count, spread, seed), **batch), **given)
+
+
+def save_tar(path: Path, contents: dict[str, bytes], *, link: str = "") -> None:
+    """A `.tar` file with these members, and perhaps a link to a file of this machine."""
+    with tarfile.open(path, "w") as tar:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, BytesIO(content))
+        if link:
+            member = tarfile.TarInfo(link)
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
+            tar.addfile(member)

@@ -3,8 +3,9 @@
 import pytest
 from PIL import Image
 
+from tests.helpers.batches_at_hand import save_tar
 from vendi_guidance.storage.captions import find_captions
-from vendi_guidance.storage.images import image_files
+from vendi_guidance.storage.images import list_files
 
 NAMES = ("0.png", "1.png", "more/2.JPG")
 
@@ -18,7 +19,7 @@ def folder(tmp_path):
 
 
 def captions_of(folder):
-    found = find_captions(folder, image_files(folder))
+    found = find_captions(folder, list_files(folder).images)
     assert found is not None
     return found.source, {str(file.relative_to(folder)): text for file, text in found.of.items()}
 
@@ -56,9 +57,21 @@ def test_a_table_names_files_and_captions_of_all_or_some(folder, name, header, l
 def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
     (folder / "metadata.csv").write_text("prompt\na cat\n")  # without columns of captions
     (folder / "0.txt").write_text("\n a cat \nSteps: 20, Seed: 1\n")
-    assert find_captions(folder, image_files(folder)) is None  # one of three may be unrelated
+    assert find_captions(folder, list_files(folder).images) is None  # one of three may be unrelated
     (folder / "more" / "2.txt").write_bytes(b"caf\xe9")
     assert captions_of(folder)[1] == {"0.png": "a cat", "more/2.JPG": "caf\ufffd"}
+
+
+def test_texts_beside_images_are_read_from_tar_files_too(folder):
+    texts = {"a.jpg": b"", "a.txt": b"a cat", "b.png": b"", "b.json": b'{"caption": "a dog"}'}
+    for name in NAMES:
+        (folder / name).unlink()
+    save_tar(folder / "0.tar", texts | {"c.png": b"", "c.json": b"[" * 9999, "c.txt": b" "})
+    said, captions = captions_of(folder)
+    assert said == "the .txt or .json file beside each image"
+    assert captions == {"0.tar/a.jpg": "a cat", "0.tar/b.png": "a dog"}
+    save_tar(folder / "0.tar", {"a.png": b""})
+    assert find_captions(folder, list_files(folder).images) is None
 
 
 def test_tables_in_subfolders_are_all_read_relative_to_their_own(folder):
@@ -71,7 +84,7 @@ def test_tables_in_subfolders_are_all_read_relative_to_their_own(folder):
     captions = {"train/a/0.png": "a cat", "more/2.JPG": "a dog"}
     assert captions_of(folder) == ("all of more/metadata.jsonl, train/metadata.csv", captions)
     lost = "2 rows have no image here: more/0.png, train/2.png"
-    assert find_captions(folder, image_files(folder)).lost == lost
+    assert find_captions(folder, list_files(folder).images).lost == lost
 
 
 def test_folders_of_splits_are_no_prompts_and_numbers_of_repeats_are_no_part_of_one(folder):
@@ -80,7 +93,7 @@ def test_folders_of_splits_are_no_prompts_and_numbers_of_repeats_are_no_part_of_
         (folder / name).rename(folder / kind / name)
     assert [*captions_of(folder)[1].values()] == ["more", "a cat", "dogs"]
     (folder / "more").rename(folder / "test")
-    assert find_captions(folder, image_files(folder)) is None
+    assert find_captions(folder, list_files(folder).images) is None
 
 
 def test_subfolders_that_hold_all_images_are_prompts(folder):
@@ -108,14 +121,14 @@ def test_subfolders_that_hold_all_images_are_prompts(folder):
 def test_unusable_captions_are_refused(folder, content, words):
     (folder / "captions.csv").write_bytes(content)
     with pytest.raises(ValueError, match=rf"captions.csv.*{words}"):
-        find_captions(folder, image_files(folder))
+        find_captions(folder, list_files(folder).images)
 
 
 def test_hidden_files_and_figures_of_reports_are_not_listed(folder):
     for name in ("._0.png", ".thumbs/0.png", "report/spectrum.png"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"")
-    assert len(image_files(folder)) == 4
+    assert len(list_files(folder).images) == 4
     for name in ("report.html", "report.json"):
         (folder / "report" / name).write_text("")
-    assert [str(file.relative_to(folder)) for file in image_files(folder)] == list(NAMES)
+    assert [str(file.relative_to(folder)) for file in list_files(folder).images] == list(NAMES)

@@ -15,7 +15,7 @@ from vendi_guidance.storage.imagefolder import (
     read_metadata,
     save_image,
 )
-from vendi_guidance.storage.images import image_files, open_image
+from vendi_guidance.storage.images import list_files, open_image
 
 AWKWARD = [
     'a "quoted" cat, 50% off',
@@ -89,7 +89,7 @@ def test_metadata_that_cannot_be_read_is_named(tmp_path, line, message):
 
 
 def test_images_may_be_links_to_anywhere_and_linked_folders_are_listed_once(tmp_path):
-    folder, blobs = write_run(tmp_path / "snapshot", ["cat"]), tmp_path / "blobs"
+    folder, blobs = write_run(tmp_path / "snapshots", ["cat"]), tmp_path / "blobs"
     blobs.mkdir()
     (folder / image_name(0)).rename(blobs / "9a8b")
     (folder / image_name(0)).symlink_to("../blobs/9a8b")
@@ -98,7 +98,7 @@ def test_images_may_be_links_to_anywhere_and_linked_folders_are_listed_once(tmp_
     for name, target in (("again", "."), ("deep", "../more"), ("twice", "../more")):
         (folder / name).symlink_to(target)
     (tmp_path / "more/up").symlink_to("..")
-    assert len(image_files(folder)) == 2
+    assert len(list_files(folder).images) == 2
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path):

@@ -1,10 +1,20 @@
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms, PngImagePlugin
+from PIL import Image, ImageCms, PngImagePlugin, features
 
-from vendi_guidance.storage.images import MOST_BYTES, fitted, open_image, to_rgb
+from tests.helpers.batches_at_hand import save_tar
+from vendi_guidance.storage.images import (
+    MOST_BYTES,
+    fitted,
+    list_files,
+    named_endings,
+    open_image,
+    read_bytes,
+    to_rgb,
+)
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -26,6 +36,42 @@ def test_images_are_read_from_a_file_and_from_its_bytes(kind, tmp_path):
     for image in (open_image(content), open_image(tmp_path / "image")):
         assert image.mode == "RGB" and image.size == (4, 3)
         assert image.getpixel((1, 1)) == RED
+
+
+def test_whatever_pillow_opens_is_listed_and_the_rest_is_counted(tmp_path):
+    kinds = {".jfif": "JPEG", ".JPE": "JPEG", ".jp2": "JPEG2000", ".ppm": "PPM", ".tga": "TGA"}
+    kinds |= {"": "PNG", ".PNG": "PNG", ".qoi": "QOI", ".ico": "ICO"}
+    kinds |= {".avif": "AVIF"} if features.check("avif") else {}
+    for suffix, kind in kinds.items():
+        (tmp_path / f"9f{suffix}").write_bytes(saved(plain((16, 16)), kind))
+        assert np.allclose(open_image(tmp_path / f"9f{suffix}").getpixel((5, 5)), RED, atol=6)
+    for name in ("a.heic", "b.HEIC", "c.mp4", "d.zip", "e.eps", "f.tar", "LICENSE", "notes.txt"):
+        (tmp_path / name).write_text("%!PS-Adobe-3.0 EPSF-3.0")
+    images, left_out = list_files(tmp_path)
+    assert {file.suffix for file in images} == set(kinds)
+    said = "6 files left out: .eps, .heic (needs pillow-heif), .mp4 and 2 more"
+    assert named_endings(left_out) == said
+
+
+def test_members_of_tar_files_are_read_in_place(tmp_path, monkeypatch):
+    shard = tmp_path / "0.tar"
+    names = ("a.jpg", "./b/c.PNG", "../up.png", "/etc/root.png", "a.txt", "a.cls")
+    save_tar(shard, {name: saved(plain(), "PNG") for name in names}, link="hostname.png")
+    (tmp_path / "1.tgz").write_bytes(b"")
+    images, left_out = list_files(tmp_path)
+    assert [str(file.relative_to(tmp_path)) for file in images] == ["0.tar/a.jpg", "0.tar/b/c.PNG"]
+    assert {file.suffix for file in left_out} == {".cls", ".tgz"}
+    assert list_files(shard).images == images
+    assert [open_image(file).getpixel((1, 1)) for file in images] == [RED, RED]
+    for name in ("../up.png", "/etc/root.png", "hostname.png", "absent.png"):
+        with pytest.raises(OSError, match=r"0\.tar"):
+            read_bytes(Path(f"{shard}/{name}"))
+    shard.write_bytes(shard.read_bytes()[:1300])  # in the second member's header
+    [left] = list_files(shard).images
+    assert open_image(left).getpixel((1, 1)) == RED
+    monkeypatch.setattr("vendi_guidance.storage.images.MOST_BYTES", 10)
+    with pytest.raises(ValueError, match="too large"):
+        open_image(left)
 
 
 def test_transparency_becomes_white():
@@ -89,7 +135,7 @@ def test_other_files_are_refused_with_a_reason(tmp_path):
         file.truncate(MOST_BYTES + 1)  # takes no space on disk
     for source, reason in (
         (b"", "the file is empty"),
-        (b"GIF89a", "it is not an image: none of PNG, JPEG"),
+        (b"GIF89a", "it is not an image of a format that Pillow can open"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "it is not an image"),
         (whole[: len(whole) // 2], "truncated"),
         (whole[:60] + bytes(100) + whole[160:], "."),

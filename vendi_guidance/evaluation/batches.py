@@ -16,7 +16,7 @@ from torch import Tensor
 from vendi_guidance.scores.groups import as_keys
 from vendi_guidance.storage.captions import TABLES, find_captions
 from vendi_guidance.storage.imagefolder import METADATA, read_metadata
-from vendi_guidance.storage.images import image_files, open_image, to_rgb
+from vendi_guidance.storage.images import list_files, named_endings, open_image, to_rgb
 from vendi_guidance.storage.messages import counted, first_few
 from vendi_guidance.storage.tables import TEXT_COLUMNS, text_in
 
@@ -177,9 +177,9 @@ def _from_sequence(images: Any) -> LazyImages:
 
 def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     """The images in `metadata.jsonl`, or all without one; if some have prompts, only those."""
-    if not folder.is_dir():
+    if not folder.is_dir() and not (folder.is_file() and folder.suffix.lower() == ".tar"):
         raise FileNotFoundError(f"there is no folder {folder}")
-    files, name = image_files(folder), folder.resolve().name
+    (files, left_out), name = list_files(folder), folder.resolve().name
     rows: list[dict[str, Any]] | None = None
     prompts: list[Any] = []
     lost = ""
@@ -193,7 +193,8 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
             source, prompts = captions.source, [captions.of.get(file) for file in files]
             lost = captions.lost
     else:
-        raise ValueError(f"{folder} contains neither {METADATA} nor images")
+        what = f" ({named_endings(left_out)})" if left_out else ""
+        raise ValueError(f"{folder} contains neither {METADATA} nor images{what}")
     kept, note = [*range(len(paths))], ""
     if has_prompts := any(prompt is not None for prompt in prompts):
         kept = [i for i in kept if prompts[i] is not None]
@@ -208,6 +209,8 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     elif rows is None:
         looked_for = f"no {', '.join(TABLES)}, .txt beside each image, or subfolders"
         note = f"No prompts found ({looked_for})."
+    if left_out:
+        note = f"{note} {named_endings(left_out)}.".strip()
     rows = None if rows is None else [rows[i] for i in kept]
     seconds: list[Any] = [row.get("seconds") for row in rows or []]
     return Batch(

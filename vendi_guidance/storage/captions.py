@@ -1,11 +1,14 @@
 """Captions of the images in any folder: from tables, texts beside the images, or subfolders."""
 
+import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from vendi_guidance.storage.imagefolder import METADATA, path_in
+from vendi_guidance.storage.images import read_bytes
 from vendi_guidance.storage.messages import first_few
 from vendi_guidance.storage.tables import (
     FILE_COLUMNS,
@@ -17,6 +20,7 @@ from vendi_guidance.storage.tables import (
 )
 
 TABLES = (METADATA, "metadata.csv", "metadata.tsv", "metadata.parquet", "captions.csv")
+BESIDE = (".txt", ".caption", ".json")
 SPLITS = {"train", "test", "val", "valid", "validation", "dev"}
 REPEATS = re.compile(r"\d+_(.*[^\W\d].*)")  # 10_name, in the folders of kohya's trainers
 
@@ -31,7 +35,7 @@ class Captions(NamedTuple):
 
 def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
     """The captions of the image files below a folder, from the first of these that is found: a
-    table in it, all tables in its subfolders, a `.txt` file beside each image, names of subfolders.
+    table in it, all tables in its subfolders, a text file beside each image, names of subfolders.
     None if there are none.
 
     Raises:
@@ -42,11 +46,11 @@ def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
         {parent for file in files for parent in file.parents if folder in parent.parents}
     )
     for parents in ([folder], below):
-        if (captions := _from_tables(folder, parents, files)) is not None:
-            return captions
-    found = _from_text_files(files)
-    if 2 * len(found) >= len(files):  # fewer may be unrelated, as readme.txt beside readme.png
-        return Captions("the .txt file beside each image", found)
+        if (found := _from_tables(folder, parents, files)) is not None:
+            return found
+    captions = _from_text_files(files)
+    if 2 * len(captions.of) >= len(files):  # fewer may be unrelated, as readme.txt of readme.png
+        return captions
     return _from_subfolders(folder, files)
 
 
@@ -95,23 +99,37 @@ def _table_in(parent: Path) -> Path | None:
     return None
 
 
-def _from_text_files(files: Sequence[Path]) -> dict[Path, str]:
-    """The first line of the `.txt` file beside each image; some programs write settings below."""
-    found = {}
+def _from_text_files(files: Sequence[Path]) -> Captions:
+    """The text in the file beside each image that has its name and a suffix of `BESIDE`."""
+    found, suffixes = {}, dict[str, None]()
     for file in files:
-        text = file.with_suffix(".txt")
-        if text.is_file():
-            lines = text.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-            if caption := next(filter(None, map(str.strip, lines)), None):
-                found[file] = caption
-    return found
+        for suffix in BESIDE:
+            with suppress(OSError, ValueError, RecursionError):  # absent or no such text
+                content = read_bytes(file.with_suffix(suffix)).decode("utf-8-sig", "replace")
+                if text := _first_line(content) if suffix != ".json" else _in_json(content):
+                    found[file] = text
+                    suffixes[suffix] = None
+                    break
+    return Captions(f"the {' or '.join(suffixes)} file beside each image", found)
+
+
+def _first_line(content: str) -> str | None:
+    """The first line that is not blank; some programs write settings below."""
+    return next(filter(None, map(str.strip, content.splitlines())), None)
+
+
+def _in_json(content: str) -> str | None:
+    row = json.loads(content)
+    text = text_in(row, "the file") if isinstance(row, dict) else None
+    return text.strip() if isinstance(text, str) else None
 
 
 def _from_subfolders(folder: Path, files: Sequence[Path]) -> Captions | None:
     """Names of subfolders below those of splits; None if an image is in none."""
     found, source = {}, "the names of subfolders"
     for file in files:
-        parts = [part for part in file.relative_to(folder).parts[:-1] if part not in SPLITS]
+        names = file.relative_to(folder).parts[:-1]
+        parts = [name for name in names if name not in SPLITS and not name.endswith(".tar")]
         if not parts:
             return None
         repeats = next(filter(None, map(REPEATS.fullmatch, parts)), None)
