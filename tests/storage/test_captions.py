@@ -19,7 +19,7 @@ def folder(tmp_path):
 
 
 def captions_of(folder):
-    found = find_captions(folder, list_files(folder).images)
+    found = find_captions(folder, list_files(folder)[0])
     assert found is not None
     return found.source, {str(file.relative_to(folder)): text for file, text in found.of.items()}
 
@@ -57,7 +57,7 @@ def test_a_table_names_files_and_captions_of_all_or_some(folder, name, header, l
 def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
     (folder / "metadata.csv").write_text("prompt\na cat\n")  # without columns of captions
     (folder / "0.txt").write_text("\n a cat \nSteps: 20, Seed: 1\n")
-    assert find_captions(folder, list_files(folder).images) is None  # one of three may be unrelated
+    assert find_captions(folder, list_files(folder)[0]) is None  # one of three may be unrelated
     (folder / "more" / "2.txt").write_bytes(b"caf\xe9")
     assert captions_of(folder)[1] == {"0.png": "a cat", "more/2.JPG": "caf\ufffd"}
 
@@ -71,7 +71,7 @@ def test_texts_beside_images_are_read_from_tar_files_too(folder):
     assert said == "the .txt or .json file beside each image"
     assert captions == {"0.tar/a.jpg": "a cat", "0.tar/b.png": "a dog"}
     save_tar(folder / "0.tar", {"a.png": b""})
-    assert find_captions(folder, list_files(folder).images) is None
+    assert find_captions(folder, list_files(folder)[0]) is None
 
 
 def test_tables_in_subfolders_are_all_read_relative_to_their_own(folder):
@@ -84,7 +84,7 @@ def test_tables_in_subfolders_are_all_read_relative_to_their_own(folder):
     captions = {"train/a/0.png": "a cat", "more/2.JPG": "a dog"}
     assert captions_of(folder) == ("all of more/metadata.jsonl, train/metadata.csv", captions)
     lost = "2 rows have no image here: more/0.png, train/2.png"
-    assert find_captions(folder, list_files(folder).images).lost == lost
+    assert find_captions(folder, list_files(folder)[0]).lost == lost
 
 
 def test_folders_of_splits_are_no_prompts_and_numbers_of_repeats_are_no_part_of_one(folder):
@@ -93,7 +93,7 @@ def test_folders_of_splits_are_no_prompts_and_numbers_of_repeats_are_no_part_of_
         (folder / name).rename(folder / kind / name)
     assert [*captions_of(folder)[1].values()] == ["more", "a cat", "dogs"]
     (folder / "more").rename(folder / "test")
-    assert find_captions(folder, list_files(folder).images) is None
+    assert find_captions(folder, list_files(folder)[0]) is None
 
 
 def test_subfolders_that_hold_all_images_are_prompts(folder):
@@ -121,14 +121,14 @@ def test_subfolders_that_hold_all_images_are_prompts(folder):
 def test_unusable_captions_are_refused(folder, content, words):
     (folder / "captions.csv").write_bytes(content)
     with pytest.raises(ValueError, match=rf"captions.csv.*{words}"):
-        find_captions(folder, list_files(folder).images)
+        find_captions(folder, list_files(folder)[0])
 
 
 def test_hidden_files_and_figures_of_reports_are_not_listed(folder):
     for name in ("._0.png", ".thumbs/0.png", "report/spectrum.png"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"")
-    assert len(list_files(folder).images) == 4
+    assert len(list_files(folder)[0]) == 4
     for name in ("report.html", "report.json"):
         (folder / "report" / name).write_text("")
-    assert [str(file.relative_to(folder)) for file in list_files(folder).images] == list(NAMES)
+    assert [str(file.relative_to(folder)) for file in list_files(folder)[0]] == list(NAMES)

@@ -98,7 +98,7 @@ def test_images_may_be_links_to_anywhere_and_linked_folders_are_listed_once(tmp_
     for name, target in (("again", "."), ("deep", "../more"), ("twice", "../more")):
         (folder / name).symlink_to(target)
     (tmp_path / "more/up").symlink_to("..")
-    assert len(list_files(folder).images) == 2
+    assert len(list_files(folder)[0]) == 2
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path):

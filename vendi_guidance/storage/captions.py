@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from vendi_guidance.storage.embedded import embedded_prompt
 from vendi_guidance.storage.imagefolder import METADATA, path_in
 from vendi_guidance.storage.images import read_bytes
 from vendi_guidance.storage.messages import first_few
@@ -35,8 +36,8 @@ class Captions(NamedTuple):
 
 def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
     """The captions of the image files below a folder, from the first of these that is found: a
-    table in it, all tables in its subfolders, a text file beside each image, names of subfolders.
-    None if there are none.
+    table in it, all tables in its subfolders, a text file beside each image, metadata in the
+    images, names of subfolders. None if there are none.
 
     Raises:
         ValueError: a table cannot be read, names none of the images or one outside its folder, or
@@ -48,9 +49,12 @@ def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
     for parents in ([folder], below):
         if (found := _from_tables(folder, parents, files)) is not None:
             return found
-    captions = _from_text_files(files)
-    if 2 * len(captions.of) >= len(files):  # fewer may be unrelated, as readme.txt of readme.png
-        return captions
+    for read in (_from_text_files, _from_images):
+        captions = read(files)
+        if 2 * len(captions.of) >= len(
+            files
+        ):  # fewer may be unrelated, as readme.txt of readme.png
+            return captions
     return _from_subfolders(folder, files)
 
 
@@ -111,6 +115,14 @@ def _from_text_files(files: Sequence[Path]) -> Captions:
                     suffixes[suffix] = None
                     break
     return Captions(f"the {' or '.join(suffixes)} file beside each image", found)
+
+
+def _from_images(files: Sequence[Path]) -> Captions:
+    """The prompts that programs wrote into their images."""
+    found = {file: said for file in files if (said := embedded_prompt(file)) is not None}
+    programs = sorted({program for program, _ in found.values()})
+    source = f"the metadata that {', '.join(programs)} wrote into the images"
+    return Captions(source, {file: prompt for file, (_, prompt) in found.items()})
 
 
 def _first_line(content: str) -> str | None:

@@ -1,29 +1,28 @@
 """Reading of untrusted image files, as RGB."""
 
 import os
+import tarfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from vendi_guidance.storage.messages import counted, first_few
-from vendi_guidance.storage.shards import members, shard_of
+from vendi_guidance.storage.messages import counted
 
 MOST_BYTES = 2**30  # larger files are refused without reading them
-NOT_IMAGES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
-"""Formats for which Pillow runs other programs, or which it only recognises."""
-BESIDE_IMAGES = {
+UNSAFE = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}  # Pillow runs programs, or has no decoder
+TEXTS = {
     *("", ".txt", ".caption", ".json", ".jsonl", ".csv", ".tsv", ".md", ".html", ".css", ".js"),
     *(".yaml", ".yml", ".toml", ".log", ".safetensors", ".npz", ".py", ".sh"),
 }
-"""Suffixes of files that are left out without a word."""
+"""Suffixes of files beside images that nobody takes for images."""
 
 
 @cache
@@ -34,15 +33,8 @@ def formats() -> dict[str, str]:
     known = Image.registered_extensions()  # of all plug-ins
     # most formats without a signature would claim damaged files of others
     safe = {name for name, (_, signature) in Image.OPEN.items() if signature} | {"TGA"}
-    by_suffix = {suffix: name for suffix, name in known.items() if name in safe - NOT_IMAGES}
+    by_suffix = {suffix: name for suffix, name in known.items() if name in safe - UNSAFE}
     return dict(sorted(by_suffix.items(), key=lambda one: one[1] == "TGA"))
-
-
-class Files(NamedTuple):
-    """The files below a folder, sorted."""
-
-    images: list[Path]
-    left_out: list[Path]  # other files, but texts and settings
 
 
 def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
@@ -59,9 +51,8 @@ def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
         # Pillow only warns about images up to twice its limit
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(
-                BytesIO(content), formats=[*dict.fromkeys(formats().values())]
-            ) as opened:
+            tried = [*dict.fromkeys(formats().values())]
+            with Image.open(BytesIO(content), formats=tried) as opened:
                 return to_rgb(ImageOps.exif_transpose(opened))
     except UnidentifiedImageError:
         raise ValueError("it is not an image of a format that Pillow can open here") from None
@@ -69,19 +60,19 @@ def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
-def list_files(folder: Path) -> Files:
-    """The files below a folder, or in a `.tar` file, without hidden files and figures of reports.
+def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The images below a folder or in a `.tar` file, and other files but texts, both sorted;
+    without hidden files and figures of reports.
 
-    Links are followed, and no folder is listed twice. Members of `.tar` files are listed as if
-    these were folders (see `shards`).
+    Links are followed, and no folder is listed twice. A member of a `.tar` file, as WebDataset
+    writes it, has the path `shard.tar/key.jpg`; it is read in place, never unpacked.
     """
     found = list(_walk(folder)) if folder.is_dir() else [folder]
-    shards = [file for file in found if file.suffix.lower() == ".tar" and members(file)]
-    found += [shard / name for shard in shards for name in members(shard)]
-    images = [file for file in found if _is_image(file)]
-    known = BESIDE_IMAGES.union(formats())
-    others = (file for file in found if file.suffix.lower() not in known)
-    return Files(sorted(images), sorted({*others} - {*shards}))
+    shards = {file: _members(file) for file in found if file.suffix.lower() == ".tar"}
+    found = [file for file in found if not shards.get(file)] + [*chain(*shards.values())]
+    known = TEXTS.union(formats())
+    left_out = [file for file in found if file.suffix.lower() not in known]
+    return sorted(filter(_is_image, found)), sorted(left_out)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -102,27 +93,20 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _is_image(file: Path) -> bool:
     """By its suffix; a file without one, by its first bytes."""
-    if file.suffix:
+    if file.suffix or not file.is_file() or not file.stat().st_size:
         return file.suffix.lower() in formats()
-    if not file.is_file() or not file.stat().st_size:
-        return False
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            Image.open(file, formats=[*{*formats().values()} - {"TGA"}]).close()
-    except Image.DecompressionBombError:
-        return True  # and is refused where it is read
+        Image.open(file, formats=[*{*formats().values()} - {"TGA"}]).close()
     except Exception:  # broken files make Pillow raise errors of many kinds
         return False
     return True
 
 
 def named_endings(files: Sequence[Path]) -> str:
-    """How many files there are, and their suffixes, with what some of them need."""
+    """How many files are left out, and their suffixes, with what some of them need."""
     endings = sorted({file.suffix.lower() for file in files})
-    needs = {".heic": "pillow-heif", ".heif": "pillow-heif", ".hif": "pillow-heif"}
-    named = [f"{it} (needs {needs[it]})" if it in needs else it for it in endings]
-    return f"{counted(len(files), 'file')} left out: {first_few(named)}"
+    named = [f"{it} (needs pillow-heif)" if it in (".heic", ".heif") else it for it in endings]
+    return f"{counted(len(files), 'file')} left out: {', '.join(named)}"
 
 
 def fitted(image: Image.Image, side: int) -> Image.Image:
@@ -136,24 +120,34 @@ def fitted(image: Image.Image, side: int) -> Image.Image:
 def read_bytes(path: Path) -> bytes:
     """Read a file, or a member of a `.tar` file, without decoding it; ValueError if it is too large
     or not a regular file."""
-    if (shard := shard_of(path)) is not None:
-        span = members(shard).get(path.relative_to(shard).as_posix())
-        if span is None:
-            raise FileNotFoundError(f"{shard} has no {path.relative_to(shard)}")
-        check_size(span.size)
-        with shard.open("rb") as file:
-            file.seek(span.start)
-            return file.read(span.size)
-    if path.exists() and not path.is_file():
+    shard = next((it for it in path.parents if it.suffix.lower() == ".tar" and it.is_file()), None)
+    if shard is None and path.exists() and not path.is_file():
         raise ValueError("it is not a regular file")
-    check_size(path.stat().st_size)
-    return path.read_bytes()
-
-
-def check_size(size: int) -> None:
-    """ValueError if a file of so many bytes is too large."""
+    if shard is not None and path not in _members(shard):
+        raise FileNotFoundError(f"{shard} has no {path.relative_to(shard)}")
+    start, size = (0, path.stat().st_size) if shard is None else _members(shard)[path]
     if size > MOST_BYTES:
         raise ValueError(f"a file of {size} bytes is too large for an image")
+    with (shard or path).open("rb") as file:
+        file.seek(start)
+        return file.read(size)
+
+
+def _members(shard: Path) -> dict[Path, tuple[int, int]]:
+    """Path -> start and size, in bytes, of each regular file in an uncompressed `.tar` file, as far
+    as it can be read; without names that are absolute or contain `..`."""
+    return _members_of(shard, shard.stat().st_mtime_ns, shard.stat().st_size)
+
+
+@lru_cache(maxsize=8)
+def _members_of(shard: Path, changed: int, size: int) -> dict[Path, tuple[int, int]]:
+    found = {}
+    with suppress(tarfile.TarError, OSError, ValueError), tarfile.open(shard, "r:") as tar:
+        for member in tar:
+            name = Path(member.name)
+            if member.isreg() and not (name.is_absolute() or ".." in name.parts):
+                found[shard / name] = (member.offset_data, member.size)
+    return found
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
