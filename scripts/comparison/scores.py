@@ -3,13 +3,11 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import isnan, nan
+from math import inf, isnan, nan
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-from scipy.stats import bootstrap
 from torch import Tensor
 
 from scripts.comparison.efficientnet import image_features
@@ -21,6 +19,7 @@ from vendi_guidance.features.base import Labels, load_features
 from vendi_guidance.features.probe import TRAINING_FEATURES, Probe, load_probe
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import manifold_scores
+from vendi_guidance.scores.subsampling import mean_over_prompts
 from vendi_guidance.storage.imagefolder import read_timings
 
 
@@ -74,12 +73,13 @@ def against_references(run: Judged, score: str) -> Values:
 
 
 class Column(NamedTuple):
-    """A column of the table: the kind of prompts, the score of a run, and its format."""
+    """A column of the table: the kind of prompts, the score of a run, its format, and where its
+    interval ends at the latest, if it has one."""
 
     kind: str
     values: Callable[[Judged], Values]
     spec: str
-    has_interval: bool = False
+    most: float | None = None
 
 
 def looks(run: Judged) -> Values:
@@ -99,10 +99,10 @@ def evaluations(run: Judged) -> Values:
 
 
 COLUMNS = {
-    "looks": Column(OPEN, looks, ".2f", has_interval=True),
-    "named kept": Column(NAMED, kept, ".3f", has_interval=True),
+    "looks": Column(OPEN, looks, ".2f", inf),
+    "named kept": Column(NAMED, kept, ".3f", 1.0),
     "fidelity": Column(OPEN, kept, ".3f"),
-    "Vendi": Column(OPEN, within_prompts, ".2f", has_interval=True),
+    "Vendi": Column(OPEN, within_prompts, ".2f", inf),
     "precision": Column(OPEN, partial(against_references, score="precision"), ".3f"),
     "recall": Column(OPEN, partial(against_references, score="recall"), ".3f"),
     "FD": Column(OPEN, partial(against_references, score="FD"), ".3g"),
@@ -112,7 +112,7 @@ COLUMNS = {
 
 
 def scores(runs: Mapping[str, Sequence[Path]], probe: Path) -> dict[str, Score]:
-    """Scores by title, averaged over the seeds, with bootstrap intervals over prompts.
+    """Scores by title, averaged over the seeds, with 95% intervals over prompts.
 
     Args:
         runs: kind of prompts -> the runs' folders, one for each seed.
@@ -127,14 +127,9 @@ def scores(runs: Mapping[str, Sequence[Path]], probe: Path) -> dict[str, Score]:
     for title, column in COLUMNS.items():
         pairs = (pair for run in judged[column.kind] for pair in column.values(run).items())
         values = list(_means(pairs).values())
-        if not values:
-            found[title] = Score(nan)
-            continue
-        ends: Iterable[float] = ()
-        if column.has_interval and len(set(values)) > 1:
-            given: Any = {"method": "percentile", "rng": np.random.default_rng(0)}
-            ends = bootstrap([values], np.mean, **given).confidence_interval
-        found[title] = Score(fmean(values), *map(float, ends))
+        found[title] = Score(fmean(values) if values else nan)
+        if values and column.most is not None:
+            found[title] = Score(*mean_over_prompts(values, least=0.0, most=column.most))
     return found
 
 

@@ -1,4 +1,6 @@
-"""The comparison: a small one, killed and resumed, and pages of numbers made by hand."""
+"""The comparison: a small one, and pages of numbers made by hand."""
+
+from unittest.mock import Mock
 
 import pytest
 from PIL import Image
@@ -35,32 +37,18 @@ RESULT = Result(
 
 
 @pytest.mark.slow
-def test_a_comparison_that_was_killed_generates_only_what_is_missing(tmp_path, monkeypatch):
+def test_a_comparison_has_a_run_of_each_entry_and_seed_and_reuses_them(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "IMAGES", {"open": 3, "named": 2})
-    rounds, made = Runner.rounds, []
-
-    def dying(self):
-        for count in rounds(self):
-            made.append(count)
-            if len(made) == 5:  # in the third run of the first seed
-                raise Killed
-            yield count
-
-    succeeds(comparison.main, *WORDS, "--output", tmp_path / "whole")
-    monkeypatch.setattr(Runner, "rounds", dying)
-    with pytest.raises(Killed):
-        words = [str(word) for word in (*WORDS, "--output", tmp_path / "killed")]
-        comparison.main(words, standalone_mode=False)
-    assert not (tmp_path / "killed" / "comparison.md").exists()
-    succeeds(comparison.main, *WORDS, "--output", tmp_path / "killed")
-    assert sum(made) == 3 * 2 * (6 + 4)  # of three entries and two seeds
-    whole, again = contents(tmp_path / "whole"), contents(tmp_path / "killed")
-    kept = [name for name in whole if name.endswith((".png", ".md", "metadata.jsonl"))]
-    assert len(kept) == 60 + 12 + 2 and all(whole[name] == again[name] for name in kept)
+    succeeds(comparison.main, *WORDS, "--output", tmp_path)
+    whole = contents(tmp_path)
+    assert sum(name.endswith(".png") for name in whole) == 3 * 2 * (6 + 4) + 1  # and the curves
+    monkeypatch.setattr(Runner, "_generate", Mock(side_effect=Killed))
+    succeeds(comparison.main, *WORDS, "--output", tmp_path)
+    assert contents(tmp_path) == whole
     for name in ("curves.png", f"{MODEL}.webp"):
-        with Image.open(tmp_path / "whole" / name) as opened:
+        with Image.open(tmp_path / name) as opened:
             assert opened.size[0] > 200
-    text = (tmp_path / "whole" / "comparison.md").read_text()
+    text = (tmp_path / "comparison.md").read_text()
     costs = [line.split(" | ")[10] for line in text.splitlines()[2:5]]
     assert costs == ["1.0", "3.0", "1.0"]  # rows of a step, and ours with its rounds
 

@@ -76,12 +76,6 @@ class SlidingWindow(Samples):
         empty = SlidingWindow(self.size, dtype=self.dtype, device=self.device)
         return self._others.get(shape, empty)
 
-    def adopt(self, other: "SlidingWindow") -> None:
-        """Add another window's samples of the shapes that this one does not have."""
-        for shape in other.shapes:
-            if shape not in self.shapes:
-                self._others[shape] = other.of_shape(shape)._alone()
-
     def _alone(self) -> "SlidingWindow":
         """The window without the samples of other shapes."""
         alone = copy.copy(self)
