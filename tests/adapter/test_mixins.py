@@ -15,7 +15,6 @@ from vendi_guidance.runs.pipelines import GUIDED
 
 FOLDER = Path(__file__).parents[2] / "pipelines"
 PROMPTS = [0, 1]
-OURS = {guided.stock: guided for guided in GUIDED}
 NAMES = {"SDXL": "unet", **dict.fromkeys(["PixArt-alpha", "PixArt-Sigma", "Flux"], "transformer")}
 PIXART = ["PixArt-alpha", "PixArt-Sigma"]
 EVERY_STEP = {"diversity_preset": "published", "diversity_scale": 0.3, "diversity_every": 1}
@@ -29,7 +28,7 @@ def name(request):
 def make(name, guided=True, **parts):
     """A pipeline with the same weights each time."""
     stock = CASES[name].make()
-    return (OURS[type(stock)] if guided else type(stock))(**stock.components | parts)
+    return (GUIDED[type(stock)] if guided else type(stock))(**stock.components | parts)
 
 
 def generate(pipe, name, cfg=False, images=1, text=False, **more):
@@ -115,7 +114,7 @@ def test_it_saves_the_stock_pipeline_in_its_precision_and_loads_as_a_custom_one(
     assert getattr(pipe, network).dtype == torch.float16 and pipe.vae.dtype == torch.float32
     stock = DiffusionPipeline.from_pretrained(tmp_path)
     assert type(stock) is type(pipe).stock
-    file = FOLDER / f"{OURS[type(stock)].__module__.rsplit('.', 1)[1]}.py"
+    file = FOLDER / f"{GUIDED[type(stock)].__module__.rsplit('.', 1)[1]}.py"
     pipe = DiffusionPipeline.from_pretrained(
         tmp_path, custom_pipeline=str(file), trust_remote_code=True
     )

@@ -24,7 +24,7 @@ def test_guidance_takes_every_setting():
     assert not any(it.kind is it.VAR_KEYWORD for it in taken.values())
 
 
-@pytest.mark.parametrize("guided", GUIDED)
+@pytest.mark.parametrize("guided", GUIDED.values())
 def test_a_guided_call_shows_the_stock_parameters_and_ours(guided):
     theirs = inspect.signature(guided.stock.__call__).parameters
     ours = inspect.signature(guided.__call__).parameters
@@ -44,7 +44,9 @@ def test_help_explains_every_setting(kind):
         text = f"{name} ({setting.kind.__name__}): {setting.help} Default: {setting.shown}. Valid: "
         assert text in " ".join(kind.__doc__.split())
         assert f" {name} (" in VendiGuidance.__doc__
-        assert all(f" {with_prefix(name)} (" in guided.__call__.__doc__ for guided in GUIDED)
+        assert all(
+            f" {with_prefix(name)} (" in guided.__call__.__doc__ for guided in GUIDED.values()
+        )
 
 
 def test_a_setting_that_does_not_exist_is_named_with_those_that_do():

@@ -32,7 +32,7 @@ def generated(model: object, output: Path, *options: object) -> Result:
 
 def test_our_own_class_is_used_if_there_is_one_else_the_callback():
     assert guided_class(stock_class("FluxPipeline")) is VendiGuidedFluxPipeline
-    assert all(guided_class(guided.stock) is guided for guided in GUIDED)
+    assert all(guided_class(stock) is guided for stock, guided in GUIDED.items())
     guided = guided_class(stock_class("StableDiffusion3Pipeline"))
     assert guided.stock is diffusers.StableDiffusion3Pipeline
     with pytest.raises(TypeError, match="takes no 'diversity_x'"):

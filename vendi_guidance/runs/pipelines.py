@@ -24,12 +24,15 @@ from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.models import read_config
 from vendi_guidance.runs.plan import RunOptions, Sampling
 
-GUIDED: tuple[type[DiversityGuided], ...] = (
+OWN = (
     VendiGuidedSDXLPipeline,
     VendiGuidedPixArtAlphaPipeline,
     VendiGuidedPixArtSigmaPipeline,
     VendiGuidedFluxPipeline,
 )
+GUIDED: dict[type[DiffusionPipeline], type[Any]] = {guided.stock: guided for guided in OWN}
+"""Our pipelines by their stock classes."""
+
 IMAGES = ("image", "images", "mask_image", "control_image", "video", "control_video")
 """Arguments of pipelines that need more than a prompt."""
 
@@ -68,10 +71,8 @@ def stock_class(name: str) -> type[DiffusionPipeline]:
 def guided_class(stock: type[DiffusionPipeline]) -> type[Any]:
     """The guided class for a stock pipeline: ours if there is one, else a subclass that attaches
     the guidance callback to each call."""
-    for guided in GUIDED:
-        if guided.stock is stock:
-            return guided
-    return type(f"VendiGuided{stock.__name__}", (DiversityGuided, stock), {"prompt_input": None})
+    name = f"VendiGuided{stock.__name__}"
+    return GUIDED.get(stock) or type(name, (DiversityGuided, stock), {"prompt_input": None})
 
 
 def _refusal(kind: type[DiffusionPipeline]) -> str | None:
@@ -91,8 +92,7 @@ def _refusal(kind: type[DiffusionPipeline]) -> str | None:
             return f"needs {name} besides a prompt: guide it from Python (docs/pipelines.md)"
     if not {"num_inference_steps", "height"} <= taken.keys() or "Prior" in kind.__name__:
         return "does not generate images"
-    has_own_class = any(guided.stock is kind for guided in GUIDED)
-    if not has_own_class and "callback_on_step_end" not in taken:
+    if kind not in GUIDED and "callback_on_step_end" not in taken:
         return "takes no callback_on_step_end, which guidance needs"
     if family_of(kind).perturbs_attention:
         return "perturbs attention (PAG), which guidance does not support"
