@@ -117,7 +117,7 @@ def test_a_folder_without_metadata_gives_all_its_images(folder):
     (folder / "notes.txt").write_text("no picture")
     batch = as_batch(folder)
     assert len(batch.images) == 4 and batch.prompts is None
-    assert batch.note.startswith("No prompts found (no metadata.jsonl, metadata.csv, ")
+    assert batch.note.startswith("No prompts found in metadata.jsonl, metadata.csv, ")
 
 
 def test_what_is_wrong_in_a_folder_is_named(folder):

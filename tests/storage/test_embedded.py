@@ -47,7 +47,6 @@ def save(path, **texts):
     [
         ({"parameters": PARAMETERS}, ("Automatic1111 or Forge", "a cat,\nasleep")),
         ({"parameters": "Steps: 20, Sampler: Euler"}, None),
-        ({"parameters": '{"prompt": "a cat"}'}, ("Automatic1111 or Forge", "a cat")),
         ({"prompt": json.dumps(GRAPH), "workflow": "{}"}, ("ComfyUI", "a cat")),
         ({"prompt": json.dumps(FLUX)}, ("ComfyUI", "a dog")),
         ({"invokeai_metadata": '{"positive_prompt": "a cat", "seed": 1}'}, ("InvokeAI", "a cat")),

@@ -1,8 +1,9 @@
 """Score one folder of images, or compare two, and write a report.
 
-FOLDERS are one or two folders of images. Prompts are read from metadata.jsonl, as `vendi-guidance
-generate` writes it, metadata.csv or captions.csv, a .txt beside each image, or names of subfolders.
-Prints scores with 95% confidence intervals, and tests whether two folders differ.
+FOLDERS are one or two folders of images, or .tar files. Prompts are read from metadata.jsonl, as
+`vendi-guidance generate` writes it, metadata.csv or captions.csv, a .txt beside each image, what
+ComfyUI, Forge or InvokeAI wrote into the images, or names of subfolders. Prints scores with 95%
+confidence intervals, and tests whether two folders differ.
 
 \b
   vendi-guidance evaluate out/waving
@@ -37,7 +38,7 @@ from vendi_guidance.commands.scoring_options import (
     open_scoring,
     scoring_options,
 )
-from vendi_guidance.evaluation.batches import Batch, as_batch
+from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
@@ -141,7 +142,8 @@ def main(
     real: Any = load_features(reference) if reference and reference.is_file() else reference
     judges = replace(judges, faithfulness=faithfulness)
     reader = ImageReader(cache, workers, on_bad_image, progress=True)
-    said = fallbacks + announce(names_of(folders), batches)
+    for name, batch in zip(names_of(folders), batches, strict=True):
+        tell(f"{name}: {batch.note}")
     reports: list[Report] = []
     for name, batch in zip(names_of(folders), batches, strict=True):
         if reports:  # with the kernels and reference features of the first
@@ -160,16 +162,8 @@ def main(
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
     page = save_report(output, reports, comparison, folders)
 
-    show(reports, comparison, printed=said)
+    show(reports, comparison, printed=[*fallbacks, *(batch.note for batch in batches)])
     click.echo(f"wrote {page} and, beside it, report.json and figures")
-
-
-def announce(names: Sequence[str], batches: Sequence[Batch]) -> list[str]:
-    """Print where the prompts of each folder are from; returns these notes."""
-    for name, batch in zip(names, batches, strict=True):
-        if batch.note:
-            tell(f"{name}: {batch.note}")
-    return [batch.note for batch in batches]
 
 
 def show(reports: Sequence[Report], comparison: Comparison | None, printed: Sequence[str]) -> None:

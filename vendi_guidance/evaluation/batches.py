@@ -206,11 +206,11 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
             names = first_few([file.relative_to(folder).as_posix() for file in without])
             note += f"; {len(without):,} of {count} {have} left out: {names}"
         note += f"; {lost}." if lost else "."
-    elif rows is None:
-        looked_for = f"no {', '.join(TABLES)}, .txt beside each image, or subfolders"
-        note = f"No prompts found ({looked_for})."
+    elif read_prompts:
+        everywhere = f"{', '.join(TABLES)}, beside or in the images, or in names of subfolders"
+        note = f"No prompts found in {everywhere if rows is None else METADATA}."
     if left_out:
-        note = f"{note} {named_endings(left_out)}.".strip()
+        note += f" {named_endings(left_out)}."
     rows = None if rows is None else [rows[i] for i in kept]
     seconds: list[Any] = [row.get("seconds") for row in rows or []]
     return Batch(

@@ -8,17 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vendi_guidance.storage.embedded import embedded_prompt
+from vendi_guidance.storage.files import DAMAGED
 from vendi_guidance.storage.imagefolder import METADATA, path_in
 from vendi_guidance.storage.images import read_bytes
 from vendi_guidance.storage.messages import first_few
-from vendi_guidance.storage.tables import (
-    FILE_COLUMNS,
-    TEXT_COLUMNS,
-    has_any,
-    pick,
-    read_table,
-    text_in,
-)
+from vendi_guidance.storage.tables import FILE_COLUMNS, TEXT_COLUMNS, pick, read_table, text_in
 
 TABLES = (METADATA, "metadata.csv", "metadata.tsv", "metadata.parquet", "captions.csv")
 BESIDE = (".txt", ".caption", ".json")
@@ -51,9 +45,7 @@ def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
             return found
     for read in (_from_text_files, _from_images):
         captions = read(files)
-        if 2 * len(captions.of) >= len(
-            files
-        ):  # fewer may be unrelated, as readme.txt of readme.png
+        if 2 * len(captions.of) >= len(files):  # fewer may be unrelated, such as readme.txt
             return captions
     return _from_subfolders(folder, files)
 
@@ -92,28 +84,30 @@ def _table_in(parent: Path) -> Path | None:
     for table in (parent / name for name in TABLES):
         if not table.is_file():
             continue
-        row = next((row for _, row in read_table(table, torn_end=True)), {})
-        if has_any(row, FILE_COLUMNS) and has_any(row, TEXT_COLUMNS):
+        rows = [row for _, row in read_table(table, torn_end=True)]
+        if any(None not in (pick(row, FILE_COLUMNS), pick(row, TEXT_COLUMNS)) for row in rows):
             return table
         if table.stem == "captions":
+            names = ", ".join(rows[0]) if rows else "(none)"
             raise ValueError(
-                f"{table} has the columns {', '.join(row) or '(none)'}: name the column of files "
-                "'file_name' and the column of captions 'caption'"
+                f"{table} has the columns {names}: name the column of files 'file_name' and "
+                "the column of captions 'caption'"
             )
     return None
 
 
 def _from_text_files(files: Sequence[Path]) -> Captions:
-    """The text in the file beside each image that has its name and a suffix of `BESIDE`."""
+    """The first line in the file beside each image that has its name and a suffix of `BESIDE`;
+    some programs write settings below."""
     found, suffixes = {}, dict[str, None]()
     for file in files:
         for suffix in BESIDE:
-            with suppress(OSError, ValueError, RecursionError):  # absent or no such text
+            with suppress(OSError, StopIteration, *DAMAGED):  # absent, or has no text
                 content = read_bytes(file.with_suffix(suffix)).decode("utf-8-sig", "replace")
-                if text := _first_line(content) if suffix != ".json" else _in_json(content):
-                    found[file] = text
-                    suffixes[suffix] = None
-                    break
+                text = text_in(json.loads(content), "") if suffix == ".json" else content
+                found[file] = next(filter(None, map(str.strip, text.splitlines())))
+                suffixes[suffix] = None
+                break
     return Captions(f"the {' or '.join(suffixes)} file beside each image", found)
 
 
@@ -123,17 +117,6 @@ def _from_images(files: Sequence[Path]) -> Captions:
     programs = sorted({program for program, _ in found.values()})
     source = f"the metadata that {', '.join(programs)} wrote into the images"
     return Captions(source, {file: prompt for file, (_, prompt) in found.items()})
-
-
-def _first_line(content: str) -> str | None:
-    """The first line that is not blank; some programs write settings below."""
-    return next(filter(None, map(str.strip, content.splitlines())), None)
-
-
-def _in_json(content: str) -> str | None:
-    row = json.loads(content)
-    text = text_in(row, "the file") if isinstance(row, dict) else None
-    return text.strip() if isinstance(text, str) else None
 
 
 def _from_subfolders(folder: Path, files: Sequence[Path]) -> Captions | None:

@@ -30,10 +30,7 @@ def embedded_prompt(file: Path) -> tuple[str, str] | None:
 
 
 def _from_parameters(text: str) -> str:
-    """The lines before the negative prompt and the settings, or a value of Fooocus' JSON."""
-    if text.startswith("{"):
-        found: str = json.loads(text)["prompt"]
-        return found
+    """The lines before the negative prompt and the settings."""
     return re.split(r"(?:^|\n)(?=Negative prompt: |Steps: )", text)[0].strip()
 
 

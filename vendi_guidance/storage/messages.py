@@ -24,12 +24,7 @@ def counted(count: int, word: str) -> str:
 
 
 def first_few(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are.
-
-    Example:
-        >>> first_few(["a", "b", "c", "d"])
-        'a, b, c and 1 more'
-    """
+    """The first three names, and how many more there are."""
     more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 

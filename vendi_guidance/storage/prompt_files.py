@@ -15,7 +15,7 @@ from typing import Any
 
 from vendi_guidance.storage.files import sha256_of, whole_file
 from vendi_guidance.storage.messages import counted
-from vendi_guidance.storage.tables import SUFFIXES, TEXT_COLUMNS, has_any, read_table, text_in
+from vendi_guidance.storage.tables import SUFFIXES, read_table, text_in
 
 NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
 ENDINGS = (".txt", *SUFFIXES)
@@ -102,10 +102,8 @@ def _read(path: Path) -> Iterator[str]:
         return
     for place, row in read_table(path):
         prompt = text_in(row, place)
-        if prompt is None and not has_any(row, TEXT_COLUMNS):
-            raise ValueError(f"{place} has no column 'prompt', only {', '.join(row) or 'none'}")
         if fault := fault_of(prompt):
-            raise ValueError(f"{place} {fault}")
+            raise ValueError(f"{place} {fault} (it has {', '.join(row) or 'no columns'})")
         yield prompt
 
 

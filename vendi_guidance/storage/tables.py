@@ -17,10 +17,8 @@ Rows = Iterator[tuple[str, dict[str, Any]]]
 
 
 def read_table(path: Path, *, torn_end: bool = False) -> Rows:
-    """The rows of a table, each with file and line for messages.
-
-    Of a Parquet file only columns of `FILE_COLUMNS` and `TEXT_COLUMNS`. `torn_end` ignores an
-    incomplete last line of JSON Lines.
+    """The rows of a table, each with file and line for messages; `torn_end` ignores an incomplete
+    last line of JSON Lines.
 
     Raises:
         ValueError: a line cannot be read; the message names file and line.
@@ -38,6 +36,8 @@ def read_table(path: Path, *, torn_end: bool = False) -> Rows:
             yield from read_rows(path, torn_end=torn_end)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
 
 
 def pick(row: Mapping[str, Any], columns: Iterable[str]) -> Any:
@@ -47,11 +47,6 @@ def pick(row: Mapping[str, Any], columns: Iterable[str]) -> Any:
             return row[name]
     values = {name.strip().lower(): value for name, value in row.items() if value is not None}
     return next((values[name] for name in columns if name in values), None)
-
-
-def has_any(row: Mapping[str, Any], columns: Iterable[str]) -> bool:
-    """Whether a row has one of these columns, in any case."""
-    return not {name.strip().lower() for name in row}.isdisjoint(columns)
 
 
 def text_in(row: Mapping[str, Any], place: str) -> Any:
@@ -106,12 +101,7 @@ def _is_quoted(lines: Iterable[str], delimiter: str) -> bool:
 
 def _read_json(path: Path) -> Rows:
     """The texts or objects of a JSON list."""
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        reason = getattr(error, "msg", type(error).__name__)
-        raise ValueError(f"{path} is not JSON: {reason}") from None
-    for number, row in enumerate(listed, start=1):
+    for number, row in enumerate(json.loads(path.read_text(encoding="utf-8-sig")), start=1):
         place = f"{path}, item {number}"
         if not isinstance(row, (dict, str)):
             raise ValueError(f"{place} is neither a text nor a JSON object")
@@ -121,13 +111,8 @@ def _read_json(path: Path) -> Rows:
 def _read_parquet(path: Path) -> Rows:
     parquet = optional_import("pyarrow.parquet", "pyarrow", f"reading {path}", "train")
     try:
-        file = parquet.ParquetFile(path)
-        names = {field.name: str(field.type) for field in file.schema_arrow}
-        texts = [name for name, kind in names.items() if "string" in kind and "struct" not in kind]
-        read = [name for name in texts if name.lower() in FILE_COLUMNS + TEXT_COLUMNS]
-        if not read:
-            yield f"{path}, row 1", dict.fromkeys(names)
-        rows = (row for batch in file.iter_batches(columns=read) for row in batch.to_pylist())
+        batches = parquet.ParquetFile(path).iter_batches(256)  # rows may hold images
+        rows = (row for batch in batches for row in batch.to_pylist())
         for number, row in enumerate(rows, start=1):
             yield f"{path}, row {number}", row
     except (OSError, RuntimeError, ValueError) as error:  # pyarrow's errors are among these
