@@ -1,5 +1,6 @@
 """The nodes that a user of ComfyUI sees."""
 
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -11,7 +12,8 @@ from comfy_api.latest import ComfyExtension, io, ui
 from vendi_guidance.guidance.objectives import OBJECTIVES
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 
-from .memory import KINDS, MemoryStore
+from .memory import BATCH, KINDS, MemoryStore
+from .page import add_routes, show
 from .sampling import DiverseSampling
 from .schedule import KEY, keep_schedule
 from .scoring import score
@@ -49,8 +51,9 @@ class DiverseBatch(io.ComfyNode):
                     "memory",
                     options=list(KINDS),
                     default=KINDS[0],
-                    tooltip="What images should differ from. With 'this batch', a seed always "
-                    "gives the same images; with the others, new ones in each run.",
+                    tooltip="What images should differ from, besides their batch: this session's "
+                    "of the same prompt and model, none, or all in a file. With 'this batch', a "
+                    "seed always gives the same images; with the others, new ones in each run.",
                 ),
                 io.String.Input(
                     "memory_name",
@@ -66,18 +69,19 @@ class DiverseBatch(io.ComfyNode):
                 ),
             ],
             outputs=[io.Model.Output()],
+            hidden=[io.Hidden.unique_id],
         )
 
     @classmethod
     def validate_inputs(
-        cls, diversity: float = DIVERSITY, memory: str = KINDS[0], memory_name: str = "default"
+        cls, diversity: float = DIVERSITY, memory: str = BATCH, memory_name: str = "default"
     ) -> bool | str:
         """True, or an error message. ComfyUI calls this before it runs a workflow, without the
         inputs that are linked: their values are not known yet."""
         if not 0 <= diversity <= 1:
             return f"diversity must be between 0 and 1, got {diversity}"
         try:
-            MemoryStore(memory if diversity else KINDS[0], memory_name, Path())
+            MemoryStore(memory if diversity else BATCH, memory_name, Path())
         except ValueError as error:
             return str(error)
         return True
@@ -88,7 +92,7 @@ class DiverseBatch(io.ComfyNode):
     ) -> str:
         """A new value each time if the images depend on a lasting memory, so that ComfyUI does not
         reuse the images of the last run."""
-        return "" if memory == KINDS[0] or diversity == 0 else token_hex()
+        return "" if memory == BATCH or diversity == 0 else token_hex()
 
     @classmethod
     def execute(
@@ -108,9 +112,9 @@ class DiverseBatch(io.ComfyNode):
             patched.remove_wrappers_with_key(kind, KEY)  # the last node replaces earlier ones
         if diversity > 0:
             settings = Rounds(diversity=diversity, objective=objective)
-            folder = Path(folder_paths.get_user_directory(), KEY)
-            store = MemoryStore(memory, memory_name, folder)
-            wrapper = DiverseSampling(settings, store, undistilled)
+            store = MemoryStore(memory, memory_name, _folder())
+            tell = partial(show, cls.hidden)
+            wrapper = DiverseSampling(settings, store, undistilled, tell)
             patched.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, KEY, keep_schedule)
             patched.add_wrapper_with_key(WrappersMP.SAMPLER_SAMPLE, KEY, wrapper)
         return io.NodeOutput(patched)
@@ -137,6 +141,7 @@ class DiversityScore(io.ComfyNode):
             ],
             outputs=[io.String.Output("text"), io.Image.Output("similarities")],
             is_output_node=True,
+            hidden=[io.Hidden.unique_id],
         )
 
     @classmethod
@@ -146,12 +151,19 @@ class DiversityScore(io.ComfyNode):
         if clip_vision is not None:
             embeddings = clip_vision.encode_image(images)["image_embeds"]
         text, similarities = score(images, embeddings)
+        show(cls.hidden, text)
         shown = {**ui.PreviewImage(similarities, cls=cls).as_dict(), "text": (text,)}
         return io.NodeOutput(text, similarities, ui=shown)
+
+
+def _folder() -> Path:
+    """Where the files of memories are."""
+    return Path(folder_paths.get_user_directory(), KEY)
 
 
 class VendiGuidanceExtension(ComfyExtension):
     """All nodes of this folder."""
 
     async def get_node_list(self) -> list[Any]:
+        add_routes(_folder())
         return [DiverseBatch, DiversityScore]

@@ -27,7 +27,7 @@ from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Perturb, Step, where_finite
 from vendi_guidance.guidance.timing import is_distilled
 
-from .memory import MemoryStore
+from .memory import MemoryStore, digest
 from .perturbed import has_tokens, perturbed
 from .schedule import KEY, whole_schedule
 from .undistilled import model_swapped
@@ -40,6 +40,9 @@ ALWAYS = "disable_cfg1_optimization"
 """The model option that evaluates negative prompts at CFG 1 too."""
 
 
+ALONE = "one image, with nothing to differ from: as without this node\n"
+
+
 class DiverseSampling:
     """A wrapper of `sampler.sample` (`WrappersMP.SAMPLER_SAMPLE`).
 
@@ -47,12 +50,20 @@ class DiverseSampling:
         settings: settings of the rounds.
         store: keeps finished samples between runs.
         undistilled: model that predicts in the rounds; None for the sampler's own.
+        show: called with what the node should say.
     """
 
-    def __init__(self, settings: Rounds, store: MemoryStore, undistilled: Any = None) -> None:
+    def __init__(
+        self,
+        settings: Rounds,
+        store: MemoryStore,
+        undistilled: Any = None,
+        show: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._undistilled = undistilled
+        self._show = show
 
     def __call__(
         self,
@@ -83,8 +94,36 @@ class DiverseSampling:
         prompts = prompt_features(guider.conds, noise)
         shape = "x".join(map(str, noise.shape[1:]))
         kind = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
-        memory = self._store.load(kind)
+        of = digest(guider.inner_model, prompts if self._settings.is_conditional else prompts[:0])
+        memory = self._store.load(kind, of)
         engine = Engine(self._settings, memory)
+        args = guider, sigmas, extra_args, callback, noise, *others
+        if len(noise) == 1 and len(memory.window) == 0:  # nothing to differ from
+            text, samples = ALONE, executor(*args, **named)
+        else:
+            text, samples = "", self._guided(executor, engine, prompts, *args, **named)
+        if is_finished and self._store.is_lasting:
+            engine.remember(Step(0, 1, samples, prompts=prompts))
+            self._store.save(memory, kind)
+            text += f"{len(memory.window)} remembered"
+        self._show(text)
+        return samples
+
+    def _guided(
+        self,
+        executor: Any,
+        engine: Engine,
+        prompts: Tensor,
+        guider: Any,
+        sigmas: Tensor,
+        extra_args: dict[str, Any],
+        callback: Any,
+        noise: Tensor,
+        *others: Any,
+        **named: Any,
+    ) -> Tensor:
+        """Run the sampler with rounds."""
+        sampler = executor.class_obj
         own_sigmas = extra_args.get("model_options", {}).get(KEY, sigmas)
         schedule = whole_schedule(own_sigmas, is_continued=not noise.any())
         progress = _Progress(callback)
@@ -93,13 +132,9 @@ class DiverseSampling:
         patch.apply()
         try:
             reported = callback and progress
-            samples = executor(guider, sigmas, extra_args, reported, noise, *others, **named)
+            return executor(guider, sigmas, extra_args, reported, noise, *others, **named)
         finally:
             patch.remove()
-        if is_finished and self._store.is_lasting:
-            engine.remember(Step(0, 1, samples, prompts=prompts))
-            self._store.save(memory, kind)
-        return samples
 
 
 class _Progress:

@@ -44,7 +44,7 @@ def run_example(page: Any) -> dict[str, Any]:
         The text on the score's node, the number of images it shows, and the box of each node.
     """
     page.evaluate("() => app.queuePrompt(0)")
-    text = f"{SCORE}?.widgets?.find(w => w.name === 'score')?.element?.value"
+    text = f"{SCORE}?.widgets?.find(w => w.name === '$$node-text-preview')?.value"
     page.wait_for_function(f"() => {text} && {SCORE}.imgs?.length", timeout=120_000)
     page.wait_for_timeout(1000)  # nodes grow when their images arrive
     return {

@@ -43,7 +43,8 @@ class Model:
 def nodes(monkeypatch, tmp_path):
     """The module of the nodes, and its user directory."""
     latest, patcher_extension, folder_paths = MagicMock(), MagicMock(), MagicMock()
-    latest.ComfyExtension = latest.io.ComfyNode = object
+    latest.ComfyExtension = object
+    latest.io.ComfyNode = type("ComfyNode", (), {"hidden": SimpleNamespace(unique_id="5")})
     latest.io.Schema = SimpleNamespace
     latest.io.NodeOutput = lambda *result, ui=None: SimpleNamespace(result=result, ui=ui)
     for kind in ("Model", "Float", "Combo", "String", "Image", "ClipVision"):
@@ -58,12 +59,16 @@ def nodes(monkeypatch, tmp_path):
         "comfy_api.latest": latest,
         "comfy.patcher_extension": patcher_extension,
         "folder_paths": folder_paths,
+        "server": SimpleNamespace(PromptServer=SimpleNamespace(instance=MagicMock())),
+        "aiohttp": SimpleNamespace(web=SimpleNamespace(json_response=lambda *given, **how: how)),
     }.items():
         monkeypatch.setitem(sys.modules, name, module)
-    name = "integrations.comfyui.nodes"
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    yield importlib.import_module(name)
-    sys.modules.pop(name, None)
+    names = "integrations.comfyui.page", "integrations.comfyui.nodes"
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield importlib.import_module(names[1])
+    for name in names:
+        sys.modules.pop(name, None)
 
 
 def patched(nodes, model=None, diversity=0.5, objective="conditional-vendi", memory="this batch"):
@@ -106,7 +111,7 @@ NAME = "begins with a letter, a digit, - or _, .* spaces and dots, at most 100 i
 WRONG = [
     ({"diversity": math.nan}, "diversity must be between 0 and 1, got nan"),
     ({"diversity": 1.5}, "diversity must be between 0 and 1, got 1.5"),
-    ({"memory": "forever"}, "one of this batch, session, file, got 'forever'"),
+    ({"memory": "forever"}, "one of session, this batch, file, got 'forever'"),
     ({"memory": "session", "memory_name": ".hidden"}, NAME % ".hidden"),
     *(
         ({"memory": "file", "memory_name": name}, NAME % re.escape(repr(name)[1:-1]))
@@ -131,6 +136,26 @@ def test_a_name_matters_only_where_it_is_used(nodes):
     for given in ((0.5, "this batch", ".."), (0.0, "file", ".."), (1.0, "file", "a.b 1-_")):
         inputs = dict(zip(("diversity", "memory", "memory_name"), given, strict=True))
         assert nodes.DiverseBatch.validate_inputs(**inputs) is True
+
+
+def test_the_page_can_empty_a_memory(nodes, tmp_path):
+    page = sys.modules["integrations.comfyui.page"]
+    page.add_routes(tmp_path)
+    server = page.PromptServer.instance
+    [forget] = [call.args[0] for call in server.routes.post.return_value.call_args_list]
+    for name in ("a Model 4x4 3", "a b Model 4x4 3"):
+        (tmp_path / f"{name}.safetensors").touch()
+
+    def ask(**given):
+        async def json():
+            return {"memory": "file", "node": "7", **given}
+
+        return asyncio.run(forget(SimpleNamespace(json=json)))
+
+    assert ask(name="../a")["status"] == 400
+    assert ask(name="a") == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["a b Model 4x4 3.safetensors"]
+    server.send_progress_text.assert_called_once_with("nothing remembered", "7")
 
 
 def test_comfyui_may_answer_from_its_cache_only_where_nothing_is_remembered(nodes):

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from integrations.comfyui import memory as memories
+from integrations.comfyui import memory as memories, sampling
 from integrations.comfyui.memory import MemoryStore
 from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
@@ -157,7 +157,10 @@ def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=Non
     args = (guider or Guider(), sigmas, extra_args, callback, noise, latents, None, True)
     if where is None:
         return run(*args)
-    return DiverseSampling(Rounds(), where, given.get("undistilled"))(run, *args)
+    wrapper = DiverseSampling(
+        Rounds(), where, given.get("undistilled"), given.get("show", lambda text: None)
+    )
+    return wrapper(run, *args)
 
 
 def diversity(samples):
@@ -295,6 +298,56 @@ def test_a_seed_gives_the_same_samples_unless_the_memory_lasts(tmp_path, monkeyp
     assert torch.equal(first, second) == (kind == "this batch")
     assert bool([*tmp_path.iterdir()]) == (kind == "file")
     assert torch.equal(first, draw(memory(tmp_path, kind, "another")))
+
+
+def about(prompt, bias=0.0):
+    """A guider of a model with a prompt."""
+    guider, network = Guider(), torch.nn.Linear(3, 3)
+    network.bias.data.fill_(bias)
+    guider.inner_model.diffusion_model = network
+    guider.conds = {"positive": [{"pooled_output": torch.eye(3)[[prompt]]}]}
+    return guider
+
+
+@pytest.mark.parametrize("kind", memories.KINDS)
+def test_one_image_is_the_stock_one_until_one_of_its_prompt_and_model_is_remembered(
+    tmp_path, monkeypatch, kind
+):
+    monkeypatch.setattr(memories, "_session", {})
+    said = []
+
+    def one(seed, guider, where=None):
+        given = {"noise": noise_of(seed)[:1], "latents": torch.zeros(1, *SHAPE[1:])}
+        stock = draw(None, about(0), **given)
+        how = {"seed": seed, "show": said.append, **given}
+        return torch.equal(stock, draw(where or memory(tmp_path, kind), guider, **how))
+
+    first, again, other_prompt, other_model = (
+        one(seed, guider) for seed, guider in enumerate([about(0), about(0), about(1), about(0, 1)])
+    )
+    assert first and ("as without this node" in said[0])
+    assert again == (kind == "this batch")
+    assert other_prompt == other_model == (kind != "file")  # a file holds all images of a kind
+    found = [text.split()[-2:] for text in said]
+    if kind == "this batch":
+        assert all(text == sampling.ALONE for text in said)
+    else:
+        counts = "1211" if kind == "session" else "1234"
+        assert found == [[count, "remembered"] for count in counts]
+    memory(tmp_path, kind, "another").forget()
+    assert one(5, about(0)) == (kind == "this batch")
+    memory(tmp_path, kind).forget()
+    assert one(6, about(0))
+
+
+def test_a_session_keeps_the_memories_used_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(memories, "_session", {})
+    store = memory(tmp_path, "session")
+    first, *_, last = [store.load("a 4x4 3", str(it)) for it in range(memories.PROMPTS)]
+    assert store.load("a 4x4 3", "0") is first
+    store.load("a 4x4 3", "more")
+    assert store.load("a 4x4 3", "0") is first and len(memories._session) == memories.PROMPTS
+    assert store.load("a 4x4 3", str(memories.PROMPTS - 1)) is last
 
 
 @pytest.mark.parametrize("function", [euler, writes_into_its_sigmas])

@@ -36,7 +36,7 @@ def workflow(server):
 
     def build(sampler=None, **inputs):
         prompt = as_prompt(EXAMPLE, server.get("/object_info"))
-        prompt[DIVERSE]["inputs"] |= inputs
+        prompt[DIVERSE]["inputs"] |= {"memory": "this batch"} | inputs
         few = {"steps": STEPS, "sampler_name": "euler", "scheduler": "sgm_uniform"}
         prompt[SAMPLER]["inputs"] |= few | (sampler or {})
         return prompt
@@ -63,7 +63,10 @@ def test_the_progress_bar_moves_during_the_rounds(server, workflow):
     run = server.run(workflow({"seed": 1}))
     count = run.progress[-1][1]
     assert LEAST <= count - STEPS <= MOST
-    assert run.progress == [(i + 1, count) for i in range(count)]
+    values = [value for value, _ in run.progress]  # newer servers leave some out
+    assert {most for _, most in run.progress[1:]} == {count}
+    assert values == sorted({*values}) and values[-1] == count
+    assert any(STEPS / 2 < value < count - STEPS / 2 for value in values)
 
 
 def test_an_interrupt_does_not_wait_for_the_rounds(server, workflow):
