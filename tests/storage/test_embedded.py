@@ -4,10 +4,10 @@ import json
 
 import pytest
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from vendi_guidance.storage.captions import find_captions
 from vendi_guidance.storage.embedded import embedded_prompt
+from vendi_guidance.storage.imagefolder import save_image
 from vendi_guidance.storage.images import list_files
 
 PARAMETERS = "a cat,\nasleep\nNegative prompt: a dog\nSteps: 20, Sampler: Euler"
@@ -24,7 +24,6 @@ GRAPH = {  # as ComfyUI's API format: text and negative text, two samplers, a lo
     "4": node("KSampler", positive=["3", 0], negative=["3", 1], latent_image=["6", 0], seed=1),
     "6": node("KSamplerAdvanced", positive=["3", 0], negative=["2", 0]),
     "7": node("PrimitiveString", value="a cat"),
-    "8": node("SaveImage", filename_prefix="ComfyUI", images=["5", 0]),
 }
 FLUX = {
     "1": node("SamplerCustomAdvanced", guider=["2", 0], sampler=["3", 0]),
@@ -33,13 +32,6 @@ FLUX = {
     "6": node("CLIPTextEncodeFlux", clip_l="", t5xxl="a dog", guidance=3.5),
 }
 LOOP = {"1": node("KSampler", positive=["2", 0]), "2": node("A", positive=["1", 0])}
-
-
-def save(path, **texts):
-    chunks = PngInfo()
-    for name, text in texts.items():
-        chunks.add_text(name, text)
-    Image.new("RGB", (2, 2)).save(path, pnginfo=chunks)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +47,7 @@ def save(path, **texts):
     ],
 )
 def test_the_prompt_is_found_in_the_text_chunks_of_a_png(tmp_path, texts, found):
-    save(tmp_path / "a.png", **texts)
+    save_image(tmp_path / "a.png", Image.new("RGB", (2, 2)), texts)
     assert embedded_prompt(tmp_path / "a.png") == found
 
 
@@ -63,10 +55,10 @@ def test_the_prompt_is_found_in_the_comment_of_a_jpeg_and_said_to_be(tmp_path):
     exif = Image.Exif()
     exif.get_ifd(0x8769)[0x9286] = b"UNICODE\0" + PARAMETERS.encode("utf-16-be")
     (tmp_path / "2026-01-01").mkdir()
-    Image.new("RGB", (2, 2)).save(tmp_path / "2026-01-01/0.jpg", exif=exif)
-    save(tmp_path / "2026-01-01/1.png", prompt=json.dumps(FLUX))
+    image = Image.new("RGB", (2, 2))
+    image.save(tmp_path / "2026-01-01/0.jpg", exif=exif)
+    save_image(tmp_path / "2026-01-01/1.png", image, {"prompt": json.dumps(FLUX)})
+    (tmp_path / "2026-01-01/2.png").write_bytes(b"broken")
     found = find_captions(tmp_path, list_files(tmp_path)[0])
     said = "the metadata that Automatic1111 or Forge, ComfyUI wrote into the images"
     assert (found.source, [*found.of.values()]) == (said, ["a cat,\nasleep", "a dog"])
-    (tmp_path / "2026-01-01/2.png").write_bytes(b"broken")
-    assert len(find_captions(tmp_path, list_files(tmp_path)[0]).of) == 2

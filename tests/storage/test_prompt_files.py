@@ -72,7 +72,7 @@ def test_other_text_is_a_prompt_unless_it_looks_like_a_path():
         ("a.txt", " \n\n", r"a\.txt has no prompts"),
         ("a.csv", "prompt\n", r"a\.csv has no prompts"),
         ("a.csv", "title,id\ncat,1\n", r"a\.csv, line 2 has no text under 'prompt': .* title, id"),
-        ("a.csv", "prompt\na, b\n", r"a\.csv, line 2 has 2 cells for 1 column: put texts with ','"),
+        ("a.csv", "prompt\na, b\n", r"a\.csv, line 2 has 2 cells for columns prompt: put texts"),
         ("a.json", "[1]", r"a\.json, item 1 is neither a text nor a JSON object"),
         ("a.json", "[" * 100_000, r"a\.json is not JSON"),
         ("a.json", '{\n"prompt": "cat"}', r"a\.json, line 1 is not JSON"),

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vendi_guidance.storage.embedded import embedded_prompt
 from vendi_guidance.storage.files import DAMAGED
@@ -54,9 +54,9 @@ def _from_tables(folder: Path, parents: Iterable[Path], files: Sequence[Path]) -
     """Captions from the first table of each of these folders; None if there is no table."""
     known, found = {*files}, dict[Path, str]()
     sources, lost = list[str](), list[str]()
-    for table in filter(None, map(_table_in, parents)):
+    for table, rows in filter(None, map(_table_in, parents)):
         sources.append(table.relative_to(folder).as_posix())
-        for place, row in read_table(table, torn_end=table.name == METADATA):
+        for place, row in rows:
             name, text = pick(row, FILE_COLUMNS), text_in(row, place)
             if not isinstance(name, str):
                 raise ValueError(f"{place} has no text under the key 'file_name'")
@@ -79,16 +79,15 @@ def _from_tables(folder: Path, parents: Iterable[Path], files: Sequence[Path]) -
     return Captions(f"all of {tables}" if len(sources) > 1 else tables, found, remark)
 
 
-def _table_in(parent: Path) -> Path | None:
-    """The first table in a folder with columns of files and captions; None if there is none."""
-    for table in (parent / name for name in TABLES):
-        if not table.is_file():
-            continue
-        rows = [row for _, row in read_table(table, torn_end=True)]
-        if any(None not in (pick(row, FILE_COLUMNS), pick(row, TEXT_COLUMNS)) for row in rows):
-            return table
+def _table_in(parent: Path) -> tuple[Path, list[Any]] | None:
+    """The first table in a folder with columns of files and captions, and its rows with their
+    places; None if there is none."""
+    for table in (parent / name for name in TABLES if (parent / name).is_file()):
+        rows = [*read_table(table, torn_end=True)]
+        if any(None not in (pick(row, FILE_COLUMNS), pick(row, TEXT_COLUMNS)) for _, row in rows):
+            return table, rows
         if table.stem == "captions":
-            names = ", ".join(rows[0]) if rows else "(none)"
+            names = ", ".join(rows[0][1]) if rows else "(none)"
             raise ValueError(
                 f"{table} has the columns {names}: name the column of files 'file_name' and "
                 "the column of captions 'caption'"

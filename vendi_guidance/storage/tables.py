@@ -80,12 +80,13 @@ def _read_csv(path: Path) -> Rows:
             header = next(filter(None, rows), [])
             for row in filter(None, rows):
                 place = f"{name}, line {rows.line_num}"
-                if len(row) > len(header) and any(row[len(header) :]):
-                    raise ValueError(
-                        f"{place} has {counted(len(row), 'cell')} for "
-                        f"{counted(len(header), 'column')}: put texts with {delimiter!r} in quotes"
-                    )
-                row += [""] * (len(header) - len(row))
+                if len(row) != len(header):
+                    if any(row[len(header) :]):
+                        raise ValueError(
+                            f"{place} has {counted(len(row), 'cell')} for columns "
+                            f"{', '.join(header)}: put texts with {delimiter!r} in quotes"
+                        )
+                    row += [""] * (len(header) - len(row))
                 yield place, dict(zip(header, row, strict=False))
         except csv.Error as error:
             raise ValueError(f"{path}, line {rows.line_num} is not CSV: {error}") from None
