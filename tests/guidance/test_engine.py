@@ -27,12 +27,13 @@ class Network:
     ahead = ()
     has_prompt = is_undistilled = False
     cfg_every = 1
+    highest = 1000.0  # the ratio that the model reaches
 
     def __init__(self, before, after):
         self.levels = Level(1.0, before), Level(1.0, after)
 
     def at(self, ratio):
-        return Level(1.0, min(ratio, 1000.0))
+        return Level(1.0, min(ratio, self.highest))
 
     def restart(self, clean, noise):
         self.found = clean, noise

@@ -151,12 +151,24 @@ def test_a_call_of_few_steps_without_cfg_has_two_evaluations_more(sdxl, kind, st
     assert "step" not in vars(sdxl.scheduler) and "forward" not in vars(sdxl.unet)
 
 
-@pytest.mark.parametrize(
-    ("before", "said"),
-    [(9.0, "1.6"), (0.8, "0.8, the highest there is (1.6 is wanted)")],
+FROM_HIGHEST = (
+    "and the model reaches it: use a schedule from the highest noise, such as "
+    '"simple" or trailing timesteps'
 )
-def test_what_is_done_is_said_in_one_line(caplog, before, said):
+
+
+@pytest.mark.parametrize(
+    ("before", "highest", "said"),
+    [
+        (9.0, 1000.0, "1.6"),
+        (0.8, 0.8, "0.8, the highest there is (1.6 is wanted)"),
+        (0.8, 1000.0, f"0.8, where the schedule begins (1.6 is wanted, {FROM_HIGHEST})"),
+    ],
+)
+def test_what_is_done_is_said_in_one_line(caplog, before, highest, said):
+    network = Distilled(before=before)
+    network.highest = highest
     with caplog.at_level("INFO"):
-        modified(Distilled(before=before))
+        modified(network)
     expected = f"4 steps without CFG: a perturbed prompt proposes at noise to signal {said}"
     assert caplog.messages == [expected]

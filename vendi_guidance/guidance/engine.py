@@ -129,5 +129,8 @@ def _log_few_steps(step: Step, settings: Rounds, proposer: Proposer, remark: str
     ratio = timing.level_of_rounds(step, settings).ratio
     wanted = timing.wanted_ratio(step, settings)
     less = f", the highest there is ({wanted:.3g} is wanted)" if ratio < 0.99 * wanted else ""
+    if less and timing.network_of(step).at(wanted).ratio > 1.01 * ratio:
+        less = f", where the schedule begins ({wanted:.3g} is wanted, and the model reaches it: "
+        less += 'use a schedule from the highest noise, such as "simple" or trailing timesteps)'
     done = f"{proposer.title} proposes at noise to signal {ratio:.3g}{less}"
     logger.info("%d steps without CFG: %s%s", step.count, done, remark)
