@@ -92,14 +92,13 @@ def report_of(count: int = 64, spread: float = 60, *, seed: int = 0, **more) -> 
     return evaluate(as_batch(sample_images(count, spread, seed), **batch), **given)
 
 
-def save_tar(path: Path, contents: dict[str, bytes], *, link: str = "") -> None:
-    """A `.tar` file with these members, and perhaps a link to a file of this machine."""
+def save_tar(path: Path, contents: dict[str, bytes]) -> None:
+    """A `.tar` file with these members; a name that ends in "link.png" is a link to its content."""
     with tarfile.open(path, "w") as tar:
         for name, content in contents.items():
             member = tarfile.TarInfo(name)
-            member.size = len(content)
+            if name.endswith("link.png"):
+                member.type, member.linkname = tarfile.SYMTYPE, content.decode()
+            else:
+                member.size = len(content)
             tar.addfile(member, BytesIO(content))
-        if link:
-            member = tarfile.TarInfo(link)
-            member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
-            tar.addfile(member)

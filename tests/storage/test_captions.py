@@ -83,7 +83,7 @@ def test_tables_in_subfolders_are_all_read_relative_to_their_own(folder):
     (folder / "more/metadata.jsonl").write_text(rows)
     captions = {"train/a/0.png": "a cat", "more/2.JPG": "a dog"}
     assert captions_of(folder) == ("all of more/metadata.jsonl, train/metadata.csv", captions)
-    lost = "2 rows have no image here: more/0.png, train/2.png"
+    lost = "images not here: 2 (more/0.png, train/2.png)"
     assert find_captions(folder, list_files(folder)[0]).lost == lost
 
 

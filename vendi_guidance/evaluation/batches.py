@@ -182,7 +182,7 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     (files, left_out), name = list_files(folder), folder.resolve().name
     rows: list[dict[str, Any]] | None = None
     prompts: list[Any] = []
-    lost = ""
+    captions = None
     if (folder / METADATA).is_file():
         listed = read_metadata(folder)
         paths, rows, source = [one.path for one in listed], [one.row for one in listed], METADATA
@@ -191,7 +191,6 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
         paths, captions = files, find_captions(folder, files) if read_prompts else None
         if captions is not None:
             source, prompts = captions.source, [captions.of.get(file) for file in files]
-            lost = captions.lost
     else:
         what = f" ({named_endings(left_out)})" if left_out else ""
         raise ValueError(f"{folder} contains neither {METADATA} nor images{what}")
@@ -205,7 +204,7 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
             count = counted(len(chosen) + len(without), "image")
             names = first_few([file.relative_to(folder).as_posix() for file in without])
             note += f"; {len(without):,} of {count} {have} left out: {names}"
-        note += f"; {lost}." if lost else "."
+        note += f"; {captions.lost}." if captions is not None and captions.lost else "."
     elif read_prompts:
         everywhere = f"{', '.join(TABLES)}, beside or in the images, or in names of subfolders"
         note = f"No prompts found in {everywhere if rows is None else METADATA}."

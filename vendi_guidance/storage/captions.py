@@ -74,8 +74,7 @@ def _from_tables(folder: Path, parents: Iterable[Path], files: Sequence[Path]) -
             f"{repr(lost[0]) if lost else 'nothing'}, and the first image is "
             f"{files[0].relative_to(folder)}"
         )
-    has = "row has" if len(lost) == 1 else "rows have"
-    remark = f"{len(lost):,} {has} no image here: {first_few(lost)}" if lost else ""
+    remark = f"images not here: {len(lost):,} ({first_few(lost)})" if lost else ""
     return Captions(f"all of {tables}" if len(sources) > 1 else tables, found, remark)
 
 

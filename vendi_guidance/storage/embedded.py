@@ -2,11 +2,13 @@
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+SETTINGS = re.compile(r"(?:^|\n)(?=Negative prompt: |Steps: )")  # after Automatic1111's prompt
 LEADS = (
     *("positive", "guider", "conditioning", "conditioning_1", "conditioning_to"),
     *("text", "text_g", "t5xxl", "clip_l", "prompt", "string", "value"),
@@ -16,22 +18,15 @@ LEADS = (
 
 def embedded_prompt(file: Path) -> tuple[str, str] | None:
     """The program and the prompt in an image file's header; None if there is none."""
-    try:
+    with suppress(Exception):  # anything may stand there
         with Image.open(file, formats=("PNG", "JPEG", "WEBP")) as image:
             texts = dict(image.info)
             if "exif" in texts and (comment := image.getexif().get_ifd(0x8769).get(0x9286)):
-                texts["parameters"] = comment[8:].decode("utf-16-be")  # after b"UNICODE\\0"
+                texts["parameters"] = comment[8:].decode("utf-16-be")  # after b"UNICODE\0"
         for name, (program, read) in READERS.items():
-            if name in texts and (prompt := read(texts[name])):
-                return program, str(prompt).strip()
-    except Exception:  # anything may stand there
-        return None
+            if name in texts and (prompt := str(read(texts[name]) or "").strip()):
+                return program, prompt
     return None
-
-
-def _from_parameters(text: str) -> str:
-    """The lines before the negative prompt and the settings."""
-    return re.split(r"(?:^|\n)(?=Negative prompt: |Steps: )", text)[0].strip()
 
 
 def _from_graph(text: str) -> str | None:
@@ -52,7 +47,7 @@ def _from_graph(text: str) -> str | None:
 
 READERS = {
     "invokeai_metadata": ("InvokeAI", lambda text: json.loads(text)["positive_prompt"]),
-    "parameters": ("Automatic1111 or Forge", _from_parameters),
+    "parameters": ("Automatic1111 or Forge", lambda text: SETTINGS.split(text)[0]),
     "prompt": ("ComfyUI", _from_graph),
 }
 """Key of a text -> the program that writes it, and how to read a prompt from it."""
