@@ -23,6 +23,11 @@ TEXTS = {
     *(".yaml", ".yml", ".toml", ".log", ".safetensors", ".npz", ".py", ".sh"),
 }
 """Suffixes of files beside images that nobody takes for images."""
+REMEDIES = {
+    **dict.fromkeys([".heic", ".heif"], "needs pillow-heif"),
+    **dict.fromkeys([".arrow", ".parquet"], "load it with datasets, and evaluate it in Python"),
+    **dict.fromkeys([".gz", ".tgz", ".zip"], "unpack it"),
+}
 
 
 @cache
@@ -71,7 +76,7 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     shards = {file: _members(file) for file in found if file.suffix.lower() == ".tar"}
     found = [file for file in found if not shards.get(file)] + [*chain(*shards.values())]
     known = TEXTS.union(formats())
-    left_out = [file for file in found if file.suffix.lower() not in known]
+    left_out = [it for it in found if it.suffix.lower() not in known and it.stem != "metadata"]
     return sorted(filter(_is_image, found)), sorted(left_out)
 
 
@@ -103,9 +108,9 @@ def _is_image(file: Path) -> bool:
 
 
 def named_endings(files: Sequence[Path]) -> str:
-    """How many files are left out, and their suffixes, with what some of them need."""
+    """How many files are left out, and their suffixes, with what helps."""
     endings = sorted({file.suffix.lower() for file in files})
-    named = [f"{it} (needs pillow-heif)" if it in (".heic", ".heif") else it for it in endings]
+    named = [f"{it} ({REMEDIES[it]})" if it in REMEDIES else it for it in endings]
     return f"{counted(len(files), 'file')} left out: {', '.join(named)}"
 
 
