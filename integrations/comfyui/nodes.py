@@ -113,7 +113,7 @@ class DiverseBatch(io.ComfyNode):
         if diversity > 0:
             settings = Rounds(diversity=diversity, objective=objective)
             store = MemoryStore(memory, memory_name, _folder())
-            tell = partial(show, cls.hidden)
+            tell = partial(show, getattr(cls.hidden, "unique_id", None))
             wrapper = DiverseSampling(settings, store, undistilled, tell)
             patched.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, KEY, keep_schedule)
             patched.add_wrapper_with_key(WrappersMP.SAMPLER_SAMPLE, KEY, wrapper)
@@ -151,7 +151,7 @@ class DiversityScore(io.ComfyNode):
         if clip_vision is not None:
             embeddings = clip_vision.encode_image(images)["image_embeds"]
         text, similarities = score(images, embeddings)
-        show(cls.hidden, text)
+        show(getattr(cls.hidden, "unique_id", None), text)
         shown = {**ui.PreviewImage(similarities, cls=cls).as_dict(), "text": (text,)}
         return io.NodeOutput(text, similarities, ui=shown)
 

@@ -1,27 +1,27 @@
 """What ComfyUI's page shows on nodes, and what it asks for."""
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from server import PromptServer
 
 from .memory import MemoryStore
 
 FORGET = "/vendi_guidance/forget"
 
 
-def show(hidden: Any, text: str) -> None:
-    """Show a text on the node with these hidden inputs; None if a program uses the node."""
-    if hidden is not None:
-        PromptServer.instance.send_progress_text(text, hidden.unique_id)
+def show(node: Any, text: str) -> None:
+    """Show a text on the node of this number."""
+    if (server := _server()) is not None:
+        server.send_progress_text(text, node)
 
 
 def add_routes(folder: Path) -> None:
     """Let the page empty memories, whose files are in `folder`."""
-    if hasattr(PromptServer, "instance"):  # else a program uses the nodes
-        PromptServer.instance.routes.post(FORGET)(partial(_forget, folder))
+    if (server := _server()) is not None:
+        server.routes.post(FORGET)(partial(_forget, folder))
 
 
 async def _forget(folder: Path, request: Any) -> Any:
@@ -30,5 +30,11 @@ async def _forget(folder: Path, request: Any) -> Any:
         MemoryStore(given["memory"], given["name"], folder).forget()
     except (OSError, ValueError) as error:
         return web.json_response({"error": str(error)}, status=400)
-    PromptServer.instance.send_progress_text("nothing remembered", given["node"])
+    show(given["node"], "nothing remembered")
     return web.json_response({})
+
+
+def _server() -> Any:
+    """ComfyUI's server; None where a program uses the nodes without it."""
+    prompt_server = getattr(sys.modules.get("server"), "PromptServer", None)
+    return getattr(prompt_server, "instance", None)

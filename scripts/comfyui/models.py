@@ -47,6 +47,42 @@ FLUX: dict[str, Any] = {
     "qkv_bias": True,
     "guidance_embed": False,
 }
+SMALL = {"in_channels": 16, "axes_dims": [4, 6, 6], "axes_lens": [64, 64, 64]}
+NEWER: dict[str, tuple[str, dict[str, Any]]] = {
+    "Z-Image": (
+        "ZImage",
+        {
+            **{**SMALL, "dim": 256, "n_layers": 1, "n_refiner_layers": 1, "n_heads": 16},
+            **{"n_kv_heads": 16, "multiple_of": 8, "qk_norm": True, "cap_feat_dim": 32},
+            **{"z_image_modulation": True, "time_scale": 1000.0, "pad_tokens_multiple": 8},
+        },
+    ),
+    "Qwen-Image": (
+        "QwenImage",
+        {
+            **{"num_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2},
+            **{"joint_attention_dim": 32, "axes_dims_rope": (4, 6, 6)},
+        },
+    ),
+    "Krea 2": (
+        "Krea2",
+        {
+            **{"features": 32, "tdim": 16, "txtdim": 32, "heads": 2, "kvheads": 2, "layers": 1},
+            **{"txtlayers": 1, "txtheads": 2, "txtkvheads": 2},
+        },
+    ),
+}
+"""Models of today's templates: their class in ComfyUI and the size of a small network."""
+
+
+def random_newer() -> dict[str, Any]:
+    """Those of `NEWER` that this ComfyUI has, with random weights."""
+    found = {}
+    for name, (kind, sizes) in NEWER.items():
+        if hasattr(comfy.supported_models, kind):
+            config = getattr(comfy.supported_models, kind)(sizes)
+            found[name] = patcher(randomised(config.get_model({})))
+    return found
 
 
 def random_xl() -> Any:

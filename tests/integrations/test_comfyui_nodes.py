@@ -141,7 +141,7 @@ def test_a_name_matters_only_where_it_is_used(nodes):
 def test_the_page_can_empty_a_memory(nodes, tmp_path):
     page = sys.modules["integrations.comfyui.page"]
     page.add_routes(tmp_path)
-    server = page.PromptServer.instance
+    server = sys.modules["server"].PromptServer.instance
     [forget] = [call.args[0] for call in server.routes.post.return_value.call_args_list]
     for name in ("a Model 4x4 3", "a b Model 4x4 3"):
         (tmp_path / f"{name}.safetensors").touch()
