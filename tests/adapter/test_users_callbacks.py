@@ -50,9 +50,8 @@ def cut_off(pipe, index, tensors, at):
         pipe._guidance_scale = 0.0
         for name, value in tensors.items():
             if name != "latents" and len(value) >= 2 * len(tensors["latents"]):
-                tensors[name] = value[len(value) // 2 :]
-                if isinstance(value, list):  # Z-Image puts prompts first
-                    tensors[name] = value[: len(value) // 2]
+                halves = value[: len(value) // 2], value[len(value) // 2 :]
+                tensors[name] = halves[not isinstance(value, list)]  # Z-Image: prompts first
 
 
 @pytest.mark.parametrize("at", [1, 4, 7])  # 4: CFG is at part of its scale, with a difference kept

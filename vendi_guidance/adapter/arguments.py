@@ -84,13 +84,6 @@ def _take(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> Any:
     return value
 
 
-def copied(value: Any) -> Any:
-    """A copy of a tensor, or of a list of tensors; anything else as it is."""
-    if isinstance(value, list):
-        return [copied(item) for item in value]
-    return value.clone() if isinstance(value, Tensor) else value
-
-
 def same(one: Any, other: Any) -> bool:
     """Whether two values, tensors or lists of tensors are equal."""
     if isinstance(one, list) and isinstance(other, list):

@@ -2,11 +2,12 @@
 scheduler's prediction, the network and the prompts."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
-from vendi_guidance.adapter.arguments import copied, same
+from vendi_guidance.adapter.arguments import same
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.prompts import with_prompts
@@ -91,7 +92,7 @@ class Call:
         if self.watch is None:
             return callback(*given)
         tensors = {**given[-1]} if isinstance(given[-1], dict) else {"latents": given[-1]}
-        before = {name: copied(value) for name, value in tensors.items()}
+        before = deepcopy(tensors)
         with self.watch.paused():
             changes = callback(*given)
         after = {**tensors, **(changes or {})}
