@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from scripts.benchmarks.measuring import in_mebibytes, in_seconds, measure, ratio, table
-from vendi_guidance.kernels.base import upper_triangle
+from vendi_guidance.kernels.base import CHUNK, upper_triangle
 from vendi_guidance.kernels.standard import Gaussian, Product
-from vendi_guidance.kernels.streams import CHUNK
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import conditional_rke, conditional_vendi, rke, vendi
 from vendi_guidance.scores.linalg import to_precise

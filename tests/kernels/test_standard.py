@@ -125,6 +125,7 @@ def test_how_features_lie_in_memory_does_not_matter(layout):
         (torch.tensor([[1.0], [float("nan")]]), "NaN or infinity, first in row 1"),
         (np.array([[-np.inf], [1.0]]), "NaN or infinity, first in row 0"),
         (torch.ones(2, 2, dtype=torch.complex64), "must be real, got torch.complex64"),
+        (iter([torch.ones(3, 2)]), "from a list_iterator: .* VendiScore take chunks"),
     ],
 )
 def test_features_that_are_not_finite_rows_are_refused(x, message):

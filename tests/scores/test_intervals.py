@@ -276,7 +276,6 @@ K = Gaussian(1.0)
         (lambda: score_interval(rke), "there are no items"),
         (lambda: score_interval(cluster_vendi, X, "abc", K), r"same items, got n = \[40, 3\]"),
         (lambda: score_interval(rke, iter(X), K), "a tensor, an array or a sequence"),
-        (lambda: score_interval(rke, [X, X], K), "gather its chunks"),
         (lambda: convergence(rke, X[:39], K), "at least 40, or the sizes"),
         (lambda: convergence(rke, X, K, repeats=0), "at least 1, got 0"),
         (lambda: convergence(rke, X, K, sizes=[20, 41]), r"n = 40.* got \[20, 41\]"),

@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from tests.helpers.every_score import normal
 from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
-from vendi_guidance.kernels.streams import Stream
 from vendi_guidance.scores.functional import vendi
 from vendi_guidance.scores.modes import find_modes, group_scores
 from vendi_guidance.scores.spectra import Exact, Nystrom, RandomFourier
@@ -66,22 +64,6 @@ def test_leading_modes_alone_are_those_of_the_whole_decomposition():
     assert_same_modes(alone, whole[:1], rel=1e-4)
 
 
-@pytest.mark.parametrize("spectrum", [Exact(), RandomFourier(200)])
-def test_streams_that_can_be_read_twice_have_the_modes_of_the_whole(spectrum, tmp_path):
-    x, kernel = mixed(), Gaussian(1.0)
-    np.save(tmp_path / "x.npy", x.numpy())
-    whole = find_modes(x, kernel, count=3, spectrum=spectrum)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    for stream in (list(x.split(7)), mapped, DataLoader(TensorDataset(x), batch_size=64)):
-        assert_same_modes(whole, find_modes(stream, kernel, count=3, spectrum=spectrum))
-
-
-@pytest.mark.parametrize("once", [iter, Stream, lambda chunks: (chunk for chunk in chunks)])
-def test_streams_that_can_be_read_only_once_are_refused(once):
-    with pytest.raises(ValueError, match="read the features twice"):
-        find_modes(once(mixed().split(50)), Gaussian(1.0))
-
-
 def test_what_modes_and_clusters_cannot_be_found_with_is_refused():
     x = mixed(10)
     with pytest.raises(ValueError, match="count must be a whole number of at least 1, got 0"):
@@ -103,9 +85,7 @@ def test_each_group_scores_as_it_does_by_itself_and_the_least_diverse_comes_firs
         assert group.score == pytest.approx(float(vendi(members, kernel, **settings)))
 
 
-def test_groups_of_things_and_of_streams_have_scores():
+def test_groups_of_things_have_scores():
     words = ["cat", "cow", "dog", "crab"]
     groups = group_scores(range(4), Precomputed(np.eye(4)), [len(word) for word in words])
     assert [(g.label, g.size, round(g.score, 9)) for g in groups] == [(4, 1, 1.0), (3, 3, 3.0)]
-    stream = (chunk for chunk in clusters().split(30))
-    assert len(group_scores(stream, Gaussian(1.0), cluster_of)) == 4

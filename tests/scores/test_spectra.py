@@ -234,12 +234,7 @@ MEMORY = {
     "internal": (lambda x: intdiv(x, Cosine()), N * N / 50),
     "landmarks": (lambda x: vendi(x, K, spectrum=Nystrom(20)), N * N / 50),
     "random features": (lambda x: vendi(x, K, spectrum=RandomFourier(64)), 4096 * 64),
-    "random features of streams": (
-        lambda x: conditional_vendi(x.split(500), x.split(500), K, K, spectrum=RandomFourier(32)),
-        500 * 32,
-    ),
     "cosines": (lambda x: vendi(x, Cosine()), 2 * N),
-    "cosines of a stream": (lambda x: vendi(iter(x.split(500)), Cosine()), 1000),
     "lanczos": (lambda x: vendi(x[:1300], K, spectrum=Lanczos(8, 8, deflated=20)), 1300**2 / 4),
 }
 

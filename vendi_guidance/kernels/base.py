@@ -17,6 +17,8 @@ Features: TypeAlias = Tensor | np.ndarray
 Blocks: TypeAlias = Callable[[slice, slice], Tensor]
 """`blocks(rows, columns)` returns K[rows, columns], which the caller may overwrite."""
 
+CHUNK = 4096  # rows that are processed at a time
+
 
 def as_features(x: Features) -> Tensor:
     """Validates features and returns them as a float32 or float64 tensor without a graph.
@@ -51,11 +53,23 @@ def _from_numpy(x: np.ndarray) -> Tensor:
     """A copy of an array of any layout, byte order and numeric dtype."""
     array = np.asarray(x)
     if array.dtype.kind not in "fiubc":
-        raise ValueError(f"features must be numbers, got {array.dtype}")
+        raise ValueError(
+            f"features must be numbers, got {array.dtype} from a {type(x).__name__}: give one "
+            "(n, d) tensor or array; metrics such as VendiScore take chunks of it"
+        )
     dtype = array.dtype.newbyteorder("=")
     if dtype.kind != "c" and dtype not in (np.half, np.single):
         dtype = np.dtype(np.double)
     return torch.tensor(array.astype(dtype, order="C"), device="cpu")
+
+
+def concat_columns(x: Tensor, t: Tensor) -> Tensor:
+    """[x, t]: (n, d + m), for x: (n, d) and t: (n, m); ValueError if they differ in n or device."""
+    if len(x) != len(t):
+        raise ValueError(f"x and t must describe the same items, got n = {len(x)} and n = {len(t)}")
+    if x.device != t.device:
+        raise ValueError(f"x is on {x.device} but t on {t.device}: move them to one device")
+    return torch.cat([x, t], dim=1)
 
 
 class Kernel(ABC):

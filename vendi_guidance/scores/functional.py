@@ -7,33 +7,30 @@ explain, times the diversity that they do. RKE is the Vendi score of order 2, a 
 Frobenius norms; the `rke` functions and `intdiv` need no eigenvalues and store no (n, n) matrix.
 In formulas, ∘ is the elementwise product and H_a the entropy in `vendi`.
 
-Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, row indices of a
-`Precomputed` matrix, or streams of chunks (see `streams.as_stream`). `RandomFourier` spectra, and
-exact scores of cosine kernels with up to a few thousand dimensions, read a stream in one pass; all
-other scores load it into memory first. Ranges hold up to rounding, and for approximate spectra up
-to their errors.
+Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, or row indices of a
+`Precomputed` matrix; `scores.metrics` takes them in batches. Ranges hold up to rounding, and for
+approximate spectra up to their errors.
 
 Vendi: Friedman & Dieng (2023). Truncation: Ospanov & Farnia (UAI 2025). Conditional and information
 scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features, Kernel, as_kernel
+from vendi_guidance.kernels.base import Features, Kernel, as_kernel, concat_columns
 from vendi_guidance.kernels.parts import Part, mean_similarity
 from vendi_guidance.kernels.standard import Precomputed, Product
-from vendi_guidance.kernels.streams import Rows, as_stream, concat_columns, gather, width
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.groups import Groups, rows_by_label
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 EXACT = Exact()
-Items: TypeAlias = Any  # what a kernel compares: (n, d) features, a stream of them, row indices
+Items: TypeAlias = Any  # what a kernel compares: (n, d) features, or row indices
 
 
 @torch.no_grad()
@@ -54,8 +51,8 @@ def vendi(
     H_1 is their Shannon entropy and H_inf = -log max_i lambda_i.
 
     Args:
-        x: (n, d) real tensor or array, a stream of its chunks, or row indices of a `Precomputed`
-            matrix. float16 and bfloat16 are computed in float32, integers in float64.
+        x: (n, d) real tensor or array, or row indices of a `Precomputed` matrix. float16 and
+            bfloat16 are computed in float32, integers in float64.
         kernel: similarity of two items.
         order: order of the entropy, 0 < order <= infinity. Below 1, rare items have more weight,
             but so do rounding errors: use float64 features.
@@ -78,9 +75,8 @@ def vendi(
         1.89
     """
     entropy = Entropy(order, truncation)
-    rows = read(x, kernel)
+    rows = as_kernel(kernel).read(x)
     if weights is not None:
-        rows = gather(rows)
         weights = _probabilities(weights, len(rows))
     return spectrum.entropy(rows, kernel, entropy, weights).exp()
 
@@ -262,7 +258,7 @@ def vendi_by_label(
     x: Items, labels: Groups, kernel: Kernel, entropy: Entropy, spectrum: Spectrum
 ) -> list[tuple[Hashable, int, Tensor]]:
     """(label, number of items, Vendi score) of each group of items of x: (n, d) by label."""
-    rows = gather(read(x, kernel))
+    rows = as_kernel(kernel).read(x)
     return [
         (label, len(members), spectrum.entropy(rows[members], kernel, entropy).exp())
         for label, members in rows_by_label(labels, len(rows)).items()
@@ -283,7 +279,7 @@ def intdiv(x: Items, kernel: Kernel) -> Tensor:
         >>> round(float(intdiv(torch.eye(4), Cosine())), 3)
         0.75
     """
-    return 1 - mean_similarity(gather(read(x, kernel)), kernel)
+    return 1 - mean_similarity(as_kernel(kernel).read(x), kernel)
 
 
 class Parts(NamedTuple):
@@ -300,23 +296,13 @@ class Parts(NamedTuple):
         return cls(Part(kernel_x, stop=d), Part(kernel_t, start=d), Part(joint))
 
 
-def read(items: Items, kernel: Kernel) -> Rows:
-    """The items as rows that the kernel compares, or as a stream of rows."""
-    as_kernel(kernel)
-    # kernels with their own `read`, such as `Precomputed`, do not accept streams
-    stream = as_stream(items) if type(kernel).read is Kernel.read else None
-    return kernel.read(items) if stream is None else stream
-
-
-def _joint_rows(x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel) -> tuple[Rows, Parts]:
+def _joint_rows(x: Items, t: Items, kernel_x: Kernel, kernel_t: Kernel) -> tuple[Tensor, Parts]:
     """Rows [x, t] of width d + m, and the kernels that read their columns."""
-    if x is t and isinstance(x, Iterator):
-        raise ValueError("x and t are the same iterator, which can only be read once: give two")
-    x, t = read(x, kernel_x), read(t, kernel_t)
-    if isinstance(x, Tensor) and isinstance(t, Tensor):  # row indices follow the features
-        x = x.to(t.device) if isinstance(kernel_x, Precomputed) else x
-        t = t.to(x.device) if isinstance(kernel_t, Precomputed) else t
-    return concat_columns(x, t), Parts.of(kernel_x, kernel_t, width(x))
+    x, t = as_kernel(kernel_x).read(x), as_kernel(kernel_t).read(t)
+    # row indices follow the features
+    x = x.to(t.device) if isinstance(kernel_x, Precomputed) else x
+    t = t.to(x.device) if isinstance(kernel_t, Precomputed) else t
+    return concat_columns(x, t), Parts.of(kernel_x, kernel_t, x.shape[1])
 
 
 def _probabilities(weights: Features, n: int) -> Tensor:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.checks import check_count
-from vendi_guidance.kernels.streams import as_stream
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.functional import EXACT, conditional_vendi, rke, vendi
 from vendi_guidance.scores.spectra import Exact
@@ -72,8 +71,8 @@ def score_interval(
         options: keyword arguments of the score.
 
     Raises:
-        ValueError: level or subsamples is out of range; there are fewer than 20 items; items are
-            streams, have weights or differ in n; or the score rejects them.
+        ValueError: level or subsamples is out of range; there are fewer than 20 items; items have
+            weights, have no length or differ in n; or the score rejects them.
 
     Example:
         >>> import torch
@@ -141,7 +140,7 @@ def convergence(
 
     Raises:
         ValueError: sizes or repeats are out of range; there are fewer than 40 items and no
-            sizes; items are streams, have weights or differ in n; or the score rejects them.
+            sizes; items have weights, have no length or differ in n; or the score rejects them.
 
     Example:
         >>> import torch
@@ -188,8 +187,7 @@ def _by_rows(
     if options.get("weights") is not None:
         raise ValueError("subsets do not support item weights: leave them out")
     for entries in items:
-        listed = isinstance(entries, Sequence) and as_stream(entries) is None
-        if not (listed or isinstance(entries, (Tensor, np.ndarray))):
+        if not isinstance(entries, (Sequence, Tensor, np.ndarray)):
             kind = type(entries).__name__
             raise ValueError(f"{kind} is not a tensor, an array or a sequence: gather its chunks")
     lengths = [len(entries) for entries in items]

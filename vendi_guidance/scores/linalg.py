@@ -10,9 +10,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.base import CHUNK
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.rounding import rounding
-from vendi_guidance.kernels.streams import Rows, chunks
 from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy
 
 FLOAT64_UP_TO = 4096  # rows; larger matrices are decomposed in the precision of the features
@@ -47,16 +47,16 @@ def leading(matrix: Tensor, count: int, tolerance: float = 3e-5) -> tuple[Tensor
 
 
 def second_moments(
-    rows: Rows, maps: Sequence[tuple[Part, Map]], weights: Tensor | None = None
+    x: Tensor, maps: Sequence[tuple[Part, Map]], weights: Tensor | None = None
 ) -> list[Tensor]:
-    """sum_i p_i z(x_i) z(x_i)^T of each part's feature map z, from one pass over the rows.
+    """sum_i p_i z(x_i) z(x_i)^T of each part's feature map z, x: (n, d).
 
     Returns (w, w) tensors, float64 up to w = `FLOAT64_UP_TO`. The weights p: (n,) are
     probabilities; None is 1/n each.
     """
     totals: list[Tensor] = []
     n = 0
-    for chunk in chunks(rows):
+    for chunk in x.split(CHUNK):
         for i, (part, features) in enumerate(maps):
             z = features(part.of(chunk))
             if weights is not None:

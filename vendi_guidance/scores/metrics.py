@@ -21,10 +21,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel
+from vendi_guidance.kernels.base import (
+    CHUNK,
+    Features,
+    Kernel,
+    as_features,
+    as_kernel,
+    concat_columns,
+)
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.standard import Precomputed
-from vendi_guidance.kernels.streams import Rows, chunks, concat_columns
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.linalg import Map, add_products, matrix_entropy, mirror
@@ -105,7 +111,7 @@ class EntropyMetric(Metric):
         if isinstance(self.spectrum, RandomFourier):
             if self._maps is None:
                 self._maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
-            for chunk in chunks(rows):
+            for chunk in rows.split(CHUNK):
                 for name, (part, feature_map) in zip(self._sums, self._maps, strict=True):
                     add_products(getattr(self, name), feature_map(part.of(chunk)))
             self.count += len(features[0])
@@ -288,7 +294,7 @@ class InformationRKEScore(InformationVendiScore):
         super().__init__(kernel_x, kernel_t, order=2, spectrum=spectrum, **kwargs)
 
 
-def _joined(features: Sequence[Tensor]) -> Rows:
+def _joined(features: Sequence[Tensor]) -> Tensor:
     return concat_columns(*features) if len(features) > 1 else features[0]
 
 

@@ -6,20 +6,18 @@ u_j(x) = <phi(x), v_j> measures how strongly item x belongs to mode j. With rand
 this is FKEA: Ospanov et al. (NeurIPS 2024), Remark 2 and equation (5).
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.base import CHUNK, Kernel, as_kernel
 from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.parts import Part
-from vendi_guidance.kernels.streams import Rows, Stream, chunks, gather, width
 from vendi_guidance.scores.entropy import Entropy
-from vendi_guidance.scores.functional import EXACT, Groups, Items, read, vendi_by_label
+from vendi_guidance.scores.functional import EXACT, Groups, Items, vendi_by_label
 from vendi_guidance.scores.linalg import (
-    FLOAT64_UP_TO,
     OVERSAMPLING,
     PARTIAL_RATIO,
     Map,
@@ -72,7 +70,7 @@ def find_modes(
     The sign of an eigenvector is chosen so that the loading with the largest magnitude is positive.
 
     Args:
-        x: (n, d) features, or a stream of them that can be read twice in the same order.
+        x: (n, d) features, or any other input that `vendi` accepts.
         kernel: similarity of two items.
         count: number of modes; fewer are returned if K has a smaller rank.
         top: number of items for each mode.
@@ -80,8 +78,8 @@ def find_modes(
             x; or `Exact`, from Z with K = Z Z^T if Z has fewer than n columns, else from K, O(n^2).
 
     Raises:
-        ValueError: count or top < 1; x can be read only once; another spectrum; or a kernel that
-            the spectrum does not support.
+        ValueError: count or top < 1; another spectrum; or a kernel that the spectrum does not
+            support.
 
     Example:
         >>> import torch
@@ -93,19 +91,15 @@ def find_modes(
     """
     check_count("count", count)
     check_count("top", top)
-    if isinstance(x, (Iterator, Stream)):
-        raise ValueError("modes read the features twice: give an array, a list or a DataLoader")
-    rows = read(x, kernel)
+    rows = as_kernel(kernel).read(x)
     feature_map = _feature_map(rows, kernel, spectrum)
     if feature_map is None:
-        gram = kernel.gram(gather(rows))
-        n = len(gram)
-        eigenvalues, vectors = _leading(gram.div_(n), count)
+        n = len(rows)
+        eigenvalues, vectors = _leading(kernel.gram(rows).div_(n), count)
         return _as_modes(eigenvalues, vectors * (n * eigenvalues).sqrt().to(vectors), top)
     [moment] = second_moments(rows, [(Part(kernel), feature_map)])
     eigenvalues, vectors = _leading(moment, count)
-    rows = read(x, kernel) if isinstance(rows, Stream) else rows
-    loadings = [feature_map(chunk) @ vectors.to(chunk) for chunk in chunks(rows)]
+    loadings = [feature_map(chunk) @ vectors.to(chunk) for chunk in rows.split(CHUNK)]
     return _as_modes(eigenvalues, torch.cat(loadings), top)
 
 
@@ -142,16 +136,15 @@ def group_scores(
     return sorted(scores, key=lambda group: group.score)
 
 
-def _feature_map(rows: Rows, kernel: Kernel, spectrum: RandomFourier | Exact) -> Map | None:
+def _feature_map(rows: Tensor, kernel: Kernel, spectrum: RandomFourier | Exact) -> Map | None:
     """The feature map phi, or None if the kernel has none or if K is smaller than C."""
-    d = width(rows)
+    n, d = rows.shape
     if isinstance(spectrum, RandomFourier):
         return spectrum.map(kernel, d)
     if not isinstance(spectrum, Exact):
         raise ValueError(f"modes need RandomFourier(...) or Exact() as spectrum, got {spectrum}")
     rank = kernel.rank(d)
-    limit = len(rows) - 1 if isinstance(rows, Tensor) else FLOAT64_UP_TO
-    return None if rank is None or rank > limit else kernel.factor
+    return None if rank is None or rank >= n else kernel.factor
 
 
 def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -16,10 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features, as_features, upper_triangle
+from vendi_guidance.kernels.base import CHUNK, Features, as_features, upper_triangle
 from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.rounding import rounding
-from vendi_guidance.kernels.streams import chunks
 from vendi_guidance.storage.messages import counted
 
 
@@ -188,9 +187,9 @@ def _cubic_kernel(a: Tensor, b: Tensor) -> Tensor:
 
 def _mean_and_root(x: Tensor) -> tuple[Tensor, Tensor]:
     """(d,) mean of x: (n, d), and R with at most d rows and covariance R^T R, in float64."""
-    mean = torch.stack([chunk.double().sum(dim=0) for chunk in chunks(x)]).sum(dim=0) / len(x)
+    mean = torch.stack([chunk.double().sum(dim=0) for chunk in x.split(CHUNK)]).sum(dim=0) / len(x)
     root = mean.new_empty(0, len(mean))
-    for chunk in chunks(x):
+    for chunk in x.split(CHUNK):
         root = torch.linalg.qr(torch.cat([root, chunk.double() - mean]), mode="r").R
     return mean, root / (len(x) - 1) ** 0.5
 

@@ -13,14 +13,12 @@ from math import isinf
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features, Kernel
+from vendi_guidance.kernels.base import CHUNK, Features, Kernel
 from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.rounding import rounding
-from vendi_guidance.kernels.streams import CHUNK, Rows, gather, width
 from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy
 from vendi_guidance.scores.linalg import (
-    FLOAT64_UP_TO,
     OVERSAMPLING,
     PARTIAL_RATIO,
     Map,
@@ -41,19 +39,19 @@ class Spectrum(ABC):
 
     @abstractmethod
     def entropies(
-        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+        self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
         """The exact or approximate entropy of each part's K in nats, as 0-d float64 tensors.
 
-        Rows are (n, d) features as the kernels' `read` returns them, or a stream, read once;
-        weights the (n,) probabilities p of the items, None for 1/n each.
+        x are (n, d) features as the kernels' `read` returns them, weights the (n,) probabilities p
+        of the items, None for 1/n each.
         """
 
     def entropy(
-        self, rows: Rows, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
+        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
     ) -> Tensor:
         """`entropies` of one kernel on all columns."""
-        return self.entropies(rows, [Part(kernel)], entropy, weights)[0]
+        return self.entropies(x, [Part(kernel)], entropy, weights)[0]
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Exact(Spectrum):
     Three cases are cheaper. Order 2 without weights needs no eigenvalues: O(n^2 d) time, O(n d)
     memory. If K = Z Z^T and Z has w < n columns (cosine kernels: w = d; two of them jointly:
     w = d m), the (w, w) matrix Z^T Z has the same nonzero eigenvalues: O(n w^2 + w^3) time, O(w^2)
-    memory beside x, which may be a stream. A truncation t far below n needs only the t leading
+    memory beside x. A truncation t far below n needs only the t leading
     eigenvalues: O(n^2 t) time, with a relative error of about 1e-5 in the score.
 
     Example:
@@ -78,18 +76,12 @@ class Exact(Spectrum):
         return eigenvalues(_matrix(kernel.read(x), kernel, weights))
 
     def entropies(
-        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+        self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
-        if not isinstance(rows, Tensor):
-            widths = [part.kernel.rank(part.width(rows.width)) for part in parts]
-            if all(w is not None and w <= FLOAT64_UP_TO for w in widths):
-                maps = [(part, part.kernel.factor) for part in parts]
-                return [matrix_entropy(m, entropy) for m in second_moments(rows, maps)]
-            rows = gather(rows)
         use_norms = entropy.is_collision and weights is None
-        if use_norms and not all(_has_small_factor(part.kernel, part.of(rows)) for part in parts):
-            return [-norm.log() for norm in squared_norms(rows, parts)]
-        matrices = (_matrix(part.of(rows), part.kernel, weights) for part in parts)
+        if use_norms and not all(_has_small_factor(part.kernel, part.of(x)) for part in parts):
+            return [-norm.log() for norm in squared_norms(x, parts)]
+        matrices = (_matrix(part.of(x), part.kernel, weights) for part in parts)
         return [matrix_entropy(matrix, entropy) for matrix in matrices]
 
 
@@ -144,9 +136,8 @@ class Nystrom(Spectrum):
         return add_missing_mass(explained / total.where(is_complete, 1))
 
     def entropies(
-        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+        self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
-        x = gather(rows)
         spectra = (self.eigenvalues(part.of(x), part.kernel, weights) for part in parts)
         return [entropy.of(spectrum) for spectrum in spectra]
 
@@ -158,7 +149,7 @@ class RandomFourier(Spectrum):
         z(x) = [cos(w_1^T x), ..., cos(w_r^T x), sin(w_1^T x), ..., sin(w_r^T x)] / sqrt(r)
 
     with random frequencies w_1, ..., w_r ~ N(0, I / sigma^2). O(n r (d + r) + r^3) time, O(r^2)
-    memory beside x, which may be a stream. The matrix that is decomposed, Z^T Z / n, is a mean over
+    memory beside x. The matrix that is decomposed, Z^T Z / n, is a mean over
     items and can be accumulated over batches and machines (Rahimi & Recht, 2007; Ospanov et al.,
     NeurIPS 2024, Algorithm 1).
 
@@ -204,12 +195,12 @@ class RandomFourier(Spectrum):
     def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(2r,) float64, largest first, non-negative, summing to 1."""
         x = kernel.read(x)
-        return eigenvalues(second_moments(x, self.maps([Part(kernel)], width(x)), weights)[0])
+        return eigenvalues(second_moments(x, self.maps([Part(kernel)], x.shape[1]), weights)[0])
 
     def entropies(
-        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+        self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
-        moments = second_moments(rows, self.maps(parts, width(rows)), weights)
+        moments = second_moments(x, self.maps(parts, x.shape[1]), weights)
         return [matrix_entropy(moment, entropy) for moment in moments]
 
     def maps(self, parts: Sequence[Part], d: int) -> list[tuple[Part, Map]]:
@@ -254,9 +245,8 @@ class Lanczos(Spectrum):
         check_count("deflated", self.deflated)
 
     def entropies(
-        self, rows: Rows, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
+        self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
-        x = gather(rows)
         return [self._estimate(part.of(x), part.kernel, entropy, weights) for part in parts]
 
     def _estimate(
