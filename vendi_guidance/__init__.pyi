@@ -69,11 +69,8 @@ from vendi_guidance.scores.intervals import (
     score_interval as score_interval,
 )
 from vendi_guidance.scores.metrics import (
-    ConditionalRKEScore as ConditionalRKEScore,
     ConditionalVendiScore as ConditionalVendiScore,
-    InformationRKEScore as InformationRKEScore,
     InformationVendiScore as InformationVendiScore,
-    RKEScore as RKEScore,
     VendiScore as VendiScore,
 )
 from vendi_guidance.scores.modes import (

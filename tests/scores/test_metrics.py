@@ -10,7 +10,7 @@ from torchmetrics import MetricCollection
 
 from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
 from vendi_guidance.scores import functional, metrics as classes
-from vendi_guidance.scores.metrics import ConditionalRKEScore, ConditionalVendiScore, VendiScore
+from vendi_guidance.scores.metrics import ConditionalVendiScore, VendiScore
 from vendi_guidance.scores.spectra import Exact, Nystrom, RandomFourier
 
 KERNELS = Gaussian(1.5), Gaussian(0.7)
@@ -37,11 +37,8 @@ def metrics(spectrum):
 
 SCORES = {
     classes.VendiScore: functional.vendi,
-    classes.RKEScore: functional.rke,
     classes.ConditionalVendiScore: functional.conditional_vendi,
-    classes.ConditionalRKEScore: functional.conditional_rke,
     classes.InformationVendiScore: functional.information_vendi,
-    classes.InformationRKEScore: functional.information_rke,
 }
 CUTS = {"at once": [], "evenly": [20, 40], "unevenly": [1, 2, 50], "one by one": list(range(1, 60))}
 
@@ -84,7 +81,7 @@ def test_batches_however_cut_score_as_the_whole_does(spectrum, cuts):
 )
 def test_order_truncation_and_spectrum_are_those_of_the_scores(spectrum, kernels, truncation):
     x, t = sample()
-    for order in (0.5, 1, float("inf")):
+    for order in (0.5, 1, 2, float("inf")):
         settings = {"order": order, "truncation": truncation, "spectrum": spectrum}
         for one in (VendiScore, ConditionalVendiScore, classes.InformationVendiScore):
             features, how = ((x,), kernels[:1]) if one is VendiScore else ((x, t), kernels)
@@ -153,15 +150,18 @@ def test_forward_merge_and_reset(spectrum):
 @spectra
 def test_a_collection_gives_each_metric_what_it_reads_and_keeps_it_once(spectrum):
     x, t = sample()
-    collection = MetricCollection([metric for metric, _ in metrics(spectrum)])
+    both = {type(metric).__name__: metric for metric, _ in metrics(spectrum)}
+    both["rke"] = VendiScore(KERNELS[0], order=2, spectrum=SPECTRA[spectrum])
+    collection = MetricCollection(both)
     for batch_x, batch_t in zip(x.split(20), t.split(20), strict=True):
         collection.update(x=batch_x, t=batch_t)
     scores = {type(one).__name__: expected(one, features) for one, features in metrics(spectrum)}
+    scores["rke"] = float(functional.rke(x, KERNELS[0], spectrum=SPECTRA[spectrum]))
     assert {k: float(v) for k, v in collection.compute().items()} == pytest.approx(scores, rel=1e-9)
     groups = {frozenset(names) for names in collection.compute_groups.values()}
-    assert frozenset({"VendiScore", "RKEScore"}) in groups
+    assert frozenset({"VendiScore", "rke"}) in groups
     assert len(groups) == (2 if spectrum == "exact" else 3)
-    assert sum(map(len, groups)) == len(SCORES)
+    assert sum(map(len, groups)) == len(both)
 
 
 @spectra
@@ -236,6 +236,6 @@ def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="order must be greater than 0"):
         VendiScore(Gaussian(1.0), order=0)
     with pytest.raises(ValueError, match="Unexpected keyword arguments: `sigma`"):
-        classes.RKEScore(Gaussian(1.0), sigma=2)
+        VendiScore(Gaussian(1.0), sigma=2)
     with pytest.raises(ValueError, match="metrics take batches of features"):
-        ConditionalRKEScore(Gaussian(1.0), Precomputed(torch.eye(3)))
+        ConditionalVendiScore(Gaussian(1.0), Precomputed(torch.eye(3)))

@@ -1,4 +1,5 @@
-"""The scores as `torchmetrics.Metric`s, for features that arrive in batches and on many processes.
+"""The scores as `torchmetrics.Metric`s, for features that arrive in batches and on many processes;
+those of order 2 are the RKE scores.
 
 `update` and `forward` accept `x: (b, d)` features of a batch of items and, for scores with prompts,
 `t: (b, m)` features of their prompts, as tensors or arrays. `compute` returns the score of all
@@ -183,22 +184,6 @@ class VendiScore(EntropyMetric):
         self._add(x)
 
 
-class RKEScore(VendiScore):
-    """RKE score, `VendiScore` of order 2, in [1, n].
-
-        RKEScore = n^2 / |K|_F^2
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Cosine, RKEScore
-        >>> round(float(RKEScore(Cosine())(torch.eye(3))), 3)
-        3.0
-    """
-
-    def __init__(self, kernel: Kernel, *, spectrum: Spectrum = EXACT, **kwargs: Any) -> None:
-        super().__init__(kernel, order=2, spectrum=spectrum, **kwargs)
-
-
 class PromptMetric(EntropyMetric):
     """Base class of the metrics of items and their prompts."""
 
@@ -238,25 +223,6 @@ class ConditionalVendiScore(PromptMetric):
     signs: ClassVar[dict[str, int]] = {"joint": 1, "t": -1}
 
 
-class ConditionalRKEScore(ConditionalVendiScore):
-    """Conditional RKE score, `ConditionalVendiScore` of order 2, in [1, n].
-
-        ConditionalRKEScore = |K_T|_F^2 / |K_X∘K_T|_F^2
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import ConditionalRKEScore, Cosine
-        >>> metric = ConditionalRKEScore(Cosine(), Cosine())
-        >>> round(float(metric(torch.eye(3), torch.ones(3, 2))), 3)
-        3.0
-    """
-
-    def __init__(
-        self, kernel_x: Kernel, kernel_t: Kernel, *, spectrum: Spectrum = EXACT, **kwargs: Any
-    ) -> None:
-        super().__init__(kernel_x, kernel_t, order=2, spectrum=spectrum, **kwargs)
-
-
 class InformationVendiScore(PromptMetric):
     """Information Vendi score: the diversity of x that the prompts t explain.
 
@@ -273,25 +239,6 @@ class InformationVendiScore(PromptMetric):
     """
 
     signs: ClassVar[dict[str, int]] = {"x": 1, "t": 1, "joint": -1}
-
-
-class InformationRKEScore(InformationVendiScore):
-    """Information RKE score, `InformationVendiScore` of order 2, in (0, n].
-
-        InformationRKEScore = n^2 |K_X∘K_T|_F^2 / (|K_X|_F^2 |K_T|_F^2)
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Cosine, InformationRKEScore
-        >>> metric = InformationRKEScore(Cosine(), Cosine())
-        >>> round(float(metric(torch.eye(3), torch.eye(3))), 3)
-        3.0
-    """
-
-    def __init__(
-        self, kernel_x: Kernel, kernel_t: Kernel, *, spectrum: Spectrum = EXACT, **kwargs: Any
-    ) -> None:
-        super().__init__(kernel_x, kernel_t, order=2, spectrum=spectrum, **kwargs)
 
 
 def _joined(features: Sequence[Tensor]) -> Tensor:
