@@ -1,4 +1,4 @@
-"""Faithfulness from a column, numbers or a function."""
+"""Faithfulness from a column, or numbers."""
 
 import pytest
 
@@ -28,23 +28,12 @@ def test_a_column_of_the_metadata_is_a_score_with_an_interval(tmp_path):
             judged_by(name)
 
 
-def test_a_function_judges_images_with_their_prompts():
-    def last_digit(images, prompts):
-        return [float(prompt[-1]) for prompt in prompts]
-
-    score = report_of(32, faithfulness=last_digit).scores["faithfulness"]
-    assert (score.value, score.basis) == (3.5, "last_digit; n = 32")
-    with pytest.raises(ValueError, match="last_digit compares images with prompts"):
-        report_of(32, prompts=None, faithfulness=last_digit)
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ([1.0] * 3, r"64 numbers, .* got shape \(3,\)"),
         ([float("nan")] * 64, "NaN"),
         (["good"] * 64, "must be numbers"),
-        (lambda images, prompts: [1.0], "64 numbers"),
     ],
 )
 def test_what_is_no_number_for_each_image_is_refused(given, words):

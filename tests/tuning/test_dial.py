@@ -42,8 +42,8 @@ def test_the_largest_value_that_keeps_enough_by_every_judge_is_chosen(kept, valu
 def measured() -> list[Point]:
     """Two values, of which the second is more diverse and names the prompts worse."""
     prompts = [f"{('cat', 'dog')[i % 2]}, number {i // 8}" for i in range(64)]
-    named = lambda _, asked: labels_of(asked, [one.split(",")[0] for one in asked])  # noqa: E731
-    cats = lambda _, asked: labels_of(asked, ["cat"] * len(asked))  # noqa: E731
+    named = labels_of(prompts, [one.split(",")[0] for one in prompts])
+    cats = labels_of(prompts, ["cat"] * len(prompts))
     given = {"prompts": prompts, "seconds": [0.5] * 64}
     first, second = report_of(64, 10, **given, labels=named), report_of(64, **given, labels=cats)
     return [scored(0.0, first, first, 16.0), scored(0.5, first, second, 18.0)]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from math import isfinite
 from os import PathLike
 from pathlib import Path
@@ -75,11 +74,6 @@ class Batch:
             if (column := getattr(self, name)) is not None:
                 taken[name] = [column[i] for i in rows]
         return replace(self, **taken)
-
-    def chunks(self) -> Iterator[tuple[list[Image.Image], list[str]]]:
-        """All images in order, in lists of at most `AT_ONCE`, with their prompts (if any)."""
-        prompts = iter(self.prompts or [])
-        return ((images, [*islice(prompts, len(images))]) for images in self.images.chunks())
 
     def column(self, name: str) -> list[float]:
         """The n finite numbers in a column of `metadata.jsonl`; ValueError if it has no such."""

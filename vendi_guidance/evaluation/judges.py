@@ -2,26 +2,21 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
-from PIL.Image import Image
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from vendi_guidance.evaluation.attributes import Attribute, AttributeScores, attribute_scores
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
-from vendi_guidance.features.base import ImageEmbedder, Labeler, Labels, PromptEmbedder
+from vendi_guidance.features.base import ImageEmbedder, Labels, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.groups import as_keys, rows_by_label
 from vendi_guidance.storage.messages import counted
-
-Judge: TypeAlias = Callable[[Sequence[Image], Sequence[str]], "Sequence[float] | Tensor"]
-Faithfulness: TypeAlias = str | Sequence[float] | Tensor | Judge
 
 TEMPLATES = (  # embeddings are averaged over phrases, because single ones are unreliable
     "a photo of {value} {attribute}",
@@ -100,10 +95,9 @@ class Judges:
     Attributes:
         clip: the CLIP of the CLIPScore: a name, or its image and prompt embedders.
         faithfulness: how well each image matches its prompt: the name of a numeric column in
-            `metadata.jsonl` (a VQAScore, HPS or ImageReward computed elsewhere), n numbers, or a
-            function that returns them for given images and prompts.
-        labels: what each image shows: n labels, or a probe or a `Labeler`, which are not asked
-            without prompts. Prompt fidelity and looks need a prompt that asks for a known label.
+            `metadata.jsonl`, or n numbers (a VQAScore, HPS or ImageReward computed elsewhere).
+        labels: what each image shows: n labels, or a probe, which is not asked without prompts.
+            Prompt fidelity and looks need a prompt that asks for a known label.
         attributes: attributes to measure diversity in, such as those of `load_attributes`.
         attribute_judge: says which value of an attribute each image shows; needed for attributes.
 
@@ -113,8 +107,8 @@ class Judges:
     """
 
     clip: str | tuple[ImageEmbedder, PromptEmbedder] | None = None
-    faithfulness: Faithfulness | None = None
-    labels: Labels | Labeler | Probe | None = None
+    faithfulness: str | Sequence[float] | Tensor | None = None
+    labels: Labels | Probe | None = None
     attributes: Sequence[Attribute] = ()
     attribute_judge: AttributeJudge | None = None
 
@@ -165,18 +159,11 @@ def judge_attributes(found: Embedded, judges: Judges, reader: ImageReader) -> li
     return scores
 
 
-def _faithfulness(found: Embedded, given: Faithfulness) -> tuple[Tensor, str]:
+def _faithfulness(found: Embedded, given: str | Sequence[float] | Tensor) -> tuple[Tensor, str]:
     """(n,) float64 faithfulness of the images that could be read, and the name of its source."""
-    batch = found.batch
     if isinstance(given, str):
-        return _numbers(batch.column(given), len(found.kept), given), f"column {given}"
-    if not callable(given):
-        return _numbers(given, found.given, "given")[found.kept], "given numbers"
-    name = str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
-    if batch.prompts is None:
-        raise ValueError(f"{name} compares images with prompts: give the prompts too")
-    parts = [_numbers(given(*chunk), len(chunk[0]), name) for chunk in batch.chunks()]
-    return torch.cat(parts), name
+        return _numbers(found.batch.column(given), len(found.kept), given), f"column {given}"
+    return _numbers(given, found.given, "given")[found.kept], "given numbers"
 
 
 def _numbers(values: Sequence[float] | Tensor, n: int, name: str) -> Tensor:
@@ -192,19 +179,13 @@ def _numbers(values: Sequence[float] | Tensor, n: int, name: str) -> Tensor:
     return numbers
 
 
-def _labels(
-    found: Embedded, given: Labels | Labeler | Probe | None, reader: ImageReader
-) -> Labels | None:
+def _labels(found: Embedded, given: Labels | Probe | None, reader: ImageReader) -> Labels | None:
     """The labels of the images that could be read."""
-    batch = found.batch
-    if given is not None and not callable(given):
-        return _checked(given, found.given).take(found.kept)
-    if given is None or batch.prompts is None:
-        return None
     if isinstance(given, Probe):
-        return given.labels(_features(found, given, reader), batch.prompts)
-    chunks = [_checked(given(images, prompts), len(images)) for images, prompts in batch.chunks()]
-    return Labels._make(list(chain(*columns)) for columns in zip(*chunks, strict=True))
+        if found.batch.prompts is None:
+            return None
+        return given.labels(_features(found, given, reader), found.batch.prompts)
+    return None if given is None else _checked(given, found.given).take(found.kept)
 
 
 def _features(found: Embedded, embedder: ImageEmbedder, reader: ImageReader) -> Tensor:

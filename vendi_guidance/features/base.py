@@ -147,7 +147,3 @@ class Labels(NamedTuple):
     def take(self, rows: Sequence[int]) -> "Labels":
         """The labels of the images at these positions."""
         return Labels._make([column[row] for row in rows] for column in self)
-
-
-Labeler: TypeAlias = Callable[[Sequence[Image.Image], Sequence[str]], Labels]
-"""Maps images and their prompts to `Labels`."""
