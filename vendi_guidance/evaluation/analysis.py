@@ -1,4 +1,4 @@
-"""The structure of a batch: groups, modes, spectra and convergence curves."""
+"""The structure of a batch: groups, modes and convergence curves."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
@@ -11,12 +11,11 @@ from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.intervals import CURVES_FROM, Convergence, convergence, eight_sizes
-from vendi_guidance.scores.modes import ROUNDING, Mode, find_modes, group_scores
+from vendi_guidance.scores.modes import Mode, find_modes, group_scores
 from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000  # most images whose eigenvectors are computed: a random sample of larger batches
 CURVE_UP_TO = 1000  # largest size in a convergence curve
-EIGENVALUES = 100  # most of a spectrum
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,8 @@ class Analysis:
 
     groups: list[Group]  # least diverse first; empty if every image has a label of its own
     modes: list[Mode]  # with row numbers of the whole batch
-    spectra: dict[str, list[float]]  # by the names in `ScoreInputs.eigenvalues`
     convergence: dict[str, Convergence]  # "conditional_vendi" and "vendi"
-    looked_at: dict[str, int]  # the number of images behind "modes" and spectra
+    looked_at: dict[str, int]  # the number of images behind "modes"
 
 
 def groups_by_label(analyses: Iterable[Analysis]) -> dict[str, list[Group | None]]:
@@ -57,11 +55,6 @@ def analyse(inputs: ScoreInputs) -> Analysis:
     return Analysis(
         groups=_groups(inputs),
         modes=[replace(mode, rows=tuple(sample[list(mode.rows)].tolist())) for mode in modes],
-        spectra={
-            # without zeros, which K_T has as eigenvalues if prompts repeat
-            name: values[values > ROUNDING * values[0]][:EIGENVALUES].tolist()
-            for name, values in part.eigenvalues().items()
-        },
         convergence=_convergence(inputs),
         looked_at={"modes": len(sample)},
     )

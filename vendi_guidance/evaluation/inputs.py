@@ -59,7 +59,8 @@ class ScoreInputs:
         if self.t is None or self.kernel_t is None:
             [h] = spectrum.entropies(self.x, [Part(self.kernel_x)], entropy)
             return {"vendi": exp(h)}
-        rows, parts = self._joint(self.t, self.kernel_t)
+        rows = torch.cat([self.x, self.t], dim=1)
+        parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
         h_x, h_joint = map(float, spectrum.entropies(rows, [parts.x, parts.joint], entropy))
         prompts, weights = _distinct(self.t)
         spectrum_t = Exact() if len(prompts) <= 4000 else spectrum
@@ -69,20 +70,6 @@ class ScoreInputs:
             "conditional_vendi": exp(h_joint - h_t),
             "information_vendi": exp(h_x + h_t - h_joint),
         }
-
-    def eigenvalues(self) -> dict[str, Tensor]:
-        """Eigenvalues, largest first, of K_X/n ("pictures") and, if there are prompts, of K_T/n
-        ("prompts") and K_X∘K_T/n ("joint")."""
-        found = {"pictures": Exact().eigenvalues(self.x, self.kernel_x)}
-        if self.t is not None and self.kernel_t is not None:
-            prompts, weights = _distinct(self.t)
-            found["prompts"] = Exact().eigenvalues(prompts, self.kernel_t, weights)
-            rows, parts = self._joint(self.t, self.kernel_t)
-            found["joint"] = Exact().eigenvalues(rows, parts.joint.kernel)
-        return found
-
-    def _joint(self, t: Tensor, kernel_t: Kernel) -> tuple[Tensor, Parts]:
-        return torch.cat([self.x, t], dim=1), Parts.of(self.kernel_x, kernel_t, self.x.shape[1])
 
     @torch.no_grad()
     def scores(self, spectrum: Spectrum) -> dict[str, float]:

@@ -37,7 +37,7 @@ class Report:
         scores: scores by their names in `measures.MEASURES`.
         settings: everything that the scores depend on, as JSON values.
         skipped: files of the batch and of the reference images that could not be read.
-        analysis: groups, modes, spectra and convergence curves.
+        analysis: groups, modes and convergence curves.
         images: the n evaluated images.
         inputs: features, kernels and labels that the scores are computed from, one row per image.
         attributes: the values of each attribute that images show.

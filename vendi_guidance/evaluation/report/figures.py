@@ -47,7 +47,6 @@ def draw_figures(reports: Sequence["Report"]) -> dict[str, Figure]:
         figures = {
             "decomposition": _decomposition(reports),
             "convergence": _convergence(reports),
-            "spectrum": _spectrum(reports),
         }
     return {name: figure for name, figure in figures.items() if figure is not None}
 
@@ -149,22 +148,6 @@ def _convergence(reports: Sequence["Report"]) -> Figure | None:
         axes.set_ylim(bottom=0)
     panels[-1].set_xlabel("images")
     _name_runs(panels[0], reports)
-    return figure
-
-
-def _spectrum(reports: Sequence["Report"]) -> Figure:
-    figure = Figure(figsize=(WIDTH, 3), layout="constrained")
-    axes = figure.subplots()
-    lines = ("pictures", "images", "-"), ("joint", "joint", "--"), ("prompts", "prompts", ":")
-    for place, report in enumerate(reports):
-        for name, shown, dashes in lines:
-            values = report.analysis.spectra.get(name, [])
-            [line] = axes.plot(range(1, len(values) + 1), values, dashes, color=COLOURS[place])
-            line.set(marker="o" if len(values) == 1 else "", label=None if place else shown)
-    axes.set(xscale="log", yscale="log", xlabel="rank", ylabel="eigenvalue")
-    if "joint" in reports[0].analysis.spectra:
-        axes.legend(loc="lower left", labelcolor=INK, fontsize=9)
-    _name_runs(axes, reports)
     return figure
 
 

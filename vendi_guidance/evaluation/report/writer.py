@@ -40,7 +40,7 @@ def save_report(
         written = sorted([*(file.name for file in new.iterdir()), DATA])
         content = {
             "format": FORMAT,
-            "version": 4,
+            "version": 5,
             "made_with": f"vendi-guidance {version('vendi-guidance')}",
             "runs": [_run(report) for report in reports],
             "comparison": None if comparison is None else _compared(comparison),
@@ -83,7 +83,6 @@ def _run(report: "Report") -> dict[str, Any]:
         "looked_at": analysis.looked_at,
         "attributes": [asdict(one) for one in report.attributes],
         "notes": report.notes,
-        "eigenvalues": analysis.spectra,
         "convergence": {
             name: {key: getattr(curve, key).tolist() for key in ("sizes", "scores", "mean")}
             for name, curve in analysis.convergence.items()
