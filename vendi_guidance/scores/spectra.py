@@ -6,14 +6,14 @@ case: K_X∘K_T is the kernel matrix of one kernel, `kernels.standard.Product`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isinf
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import CHUNK, Features, Kernel
+from vendi_guidance.kernels.base import Features, Kernel
 from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.rounding import rounding
@@ -30,8 +30,6 @@ from vendi_guidance.scores.linalg import (
     to_precise,
     tridiagonalise,
 )
-
-DENSE_UP_TO = 20_000  # rows up to which `Lanczos` stores K instead of recomputing it per product
 
 
 class Spectrum(ABC):
@@ -216,8 +214,7 @@ class Lanczos(Spectrum):
     the leading eigenpairs are deflated, and the part a l + b l^2 of f is exact, from the known
     traces of A = K/n and A^2. Truncated scores need leading eigenpairs only, as with `Exact`.
     Scores with other seeds show the error of an estimate. O(n^2 (deflated + probes)) time for each
-    step. Up to 20,000 items K is stored, in O(n^2) memory; beyond, each product recomputes it, in
-    O(n (deflated + probes) steps) memory.
+    step, O(n^2) memory.
 
     Args:
         steps: number of quadrature nodes of each probe.
@@ -255,17 +252,14 @@ class Lanczos(Spectrum):
         n, block = len(x), (entropy.truncation or self.deflated) + OVERSAMPLING
         if entropy.is_collision or PARTIAL_RATIO * block > n or _has_small_factor(kernel, x):
             return Exact().entropy(x, kernel, entropy, weights)
-        strips = _strips(x, kernel, weights)
+        matrix = _matrix(x, kernel, weights)
         generator = torch.Generator().manual_seed(self.seed)
-
-        def multiply(v: Tensor) -> Tensor:
-            return torch.cat([strip @ v for strip in strips()])
 
         def deflate(v: Tensor) -> Tensor:
             return v - vectors @ (vectors.T @ v)
 
         start = torch.randn(n, block, generator=generator, dtype=torch.float32, device="cpu").to(x)
-        top, vectors = leading_eigenpairs(multiply, start, block - OVERSAMPLING)
+        top, vectors = leading_eigenpairs(matrix.matmul, start, block - OVERSAMPLING)
         top, order = top.clamp_(min=0), entropy.order
         if entropy.truncation is not None:
             return renyi_entropy(add_missing_mass(top), order)
@@ -273,13 +267,13 @@ class Lanczos(Spectrum):
             return -top[0].log()
         trace, rest = _summand(top, order).sum(), 1 - top.sum()
         if rest > n * torch.finfo(x.dtype).eps:
-            norm = sum(torch.linalg.vector_norm(s, dim=1).double().square().sum() for s in strips())
+            norm = torch.linalg.vector_norm(matrix, dim=1).double().square().sum()
             moments = torch.stack([rest, norm - top.square().sum()])
             if moments[1] < 100 * torch.finfo(x.dtype).eps * norm:  # nothing but rounding
                 moments = moments[:1]
             signs = torch.randint(2, (n, self.probes), generator=generator, device="cpu").to(x)
             probes = deflate(signs.mul_(2).sub_(1))
-            tridiagonal = tridiagonalise(lambda v: deflate(multiply(v)), probes, self.steps)
+            tridiagonal = tridiagonalise(lambda v: deflate(matrix @ v), probes, self.steps)
             squared_lengths = probes.square().sum(dim=0).double()
             trace = trace + _remainder(tridiagonal, squared_lengths, moments, order)
         return trace.clamp(min=0) if order == 1 else trace.log() / (1 - order)
@@ -308,23 +302,6 @@ def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
         return second_moments(x, [(Part(kernel), kernel.factor)], weights)[0]
     root = _sqrt_weights(x, weights)
     return kernel.gram(x).mul_(root).mul_(root.T)
-
-
-def _strips(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Callable[[], Iterator[Tensor]]:
-    """A function that returns an iterator over K/n in strips of rows."""
-    if len(x) <= DENSE_UP_TO:
-        whole = _matrix(x, kernel, weights)
-        return lambda: iter([whole])
-    root, blocks = _sqrt_weights(x, weights), kernel.blocks(x)
-
-    def strips() -> Iterator[Tensor]:
-        for start in range(0, len(x), CHUNK):
-            rows = slice(start, min(start + CHUNK, len(x)))
-            strip = blocks(rows, slice(None))
-            strip[:, rows].fill_diagonal_(1)
-            yield strip.mul_(root[rows]).mul_(root.T)
-
-    return strips
 
 
 def _summand(p: Tensor, order: float) -> Tensor:
