@@ -137,9 +137,6 @@ def test_groups_come_from_the_least_to_the_most_diverse():
     assert (same.label, varied.label) == ("same", "varied")
     assert same.vendi == pytest.approx(1, abs=0.05) and varied.vendi > 2
     assert same.rows == tuple(range(16))
-    for groups in (["left", "right"] * 12, torch.tensor([3, 4] * 12)):  # in place of the prompts
-        report = report_of(24, groups=groups)
-        assert len({*report.inputs.groups}) == len(report.analysis.groups) == 2
 
 
 def test_scores_are_those_that_the_prompts_allow():

@@ -35,7 +35,7 @@ WORDS = FromFunction(_directions, "words")
 """Random unit vectors: different prompts are far apart."""
 
 EMBEDDING = Embedding(COLOURS, WORDS, Gaussian(1.0), Gaussian(0.3))
-OF_BATCH = {"prompts", "groups", "seconds"}
+OF_BATCH = {"prompts", "seconds"}
 OF_EMBEDDING, OF_JUDGES = ({f.name for f in fields(kind)} for kind in (Embedding, Judges))
 
 

@@ -1,6 +1,6 @@
 """Finished batches from folders, arrays, tensors, datasets or images."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from os import PathLike
@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vendi_guidance.scores.groups import as_keys
 from vendi_guidance.storage.captions import TABLES, find_captions
 from vendi_guidance.storage.imagefolder import METADATA, read_metadata
 from vendi_guidance.storage.images import list_files, named_endings, open_image, to_rgb
@@ -65,12 +64,11 @@ class Batch:
     name: str = ""
     rows: list[dict[str, Any]] | None = None  # of the folder's `metadata.jsonl`
     note: str = ""  # the source of a folder's prompts, and how many images were left out for it
-    groups: Sequence[Hashable] | None = None  # of images that belong together; None: by prompt
 
     def take(self, rows: Sequence[int]) -> "Batch":
         """The batch of some of the images, given by positions and in their order."""
         taken: dict[str, Any] = {"images": self.images.take(rows)}
-        for name in ("prompts", "seconds", "rows", "groups"):
+        for name in ("prompts", "seconds", "rows"):
             if (column := getattr(self, name)) is not None:
                 taken[name] = [column[i] for i in rows]
         return replace(self, **taken)
@@ -93,7 +91,6 @@ def as_batch(
     images: Images,
     prompts: Sequence[str] | None = None,
     *,
-    groups: Sequence[Hashable] | None = None,
     seconds: Sequence[float] | None = None,
     read_prompts: bool = True,
 ) -> Batch:
@@ -108,19 +105,18 @@ def as_batch(
             tensors (c, h, w).
         prompts: n prompts; None uses those of the folder or dataset, if any. Images of a folder
             without a prompt are left out if others have one.
-        groups: n labels of images that belong together; None groups images by prompt.
         seconds: n generation times; None uses those of the folder, if any.
         read_prompts: whether to look for prompts in a folder. False keeps all of its images.
 
     Raises:
-        ValueError: no images, an unsupported kind of images, or the wrong number of prompts, group
-            labels or finite times.
+        ValueError: no images, an unsupported kind of images, or the wrong number of prompts or of
+            finite times.
         FileNotFoundError: the folder does not exist.
 
     Example:
-        >>> batch = as_batch(torch.zeros(4, 3, 8, 8), ["a cat"] * 4, groups=["left", "right"] * 2)
-        >>> batch.take([1, 2]).groups
-        ['right', 'left']
+        >>> batch = as_batch(torch.zeros(4, 3, 8, 8), ["a cat", "a dog"] * 2)
+        >>> batch.take([1, 2]).prompts
+        ['a dog', 'a cat']
     """
     if isinstance(images, Batch):
         batch = images
@@ -136,9 +132,8 @@ def as_batch(
     if isinstance(prompts, str):
         raise ValueError(f"prompts must be one for each image, got {prompts!r}: give it in a list")
     prompts = batch.prompts if prompts is None else list(prompts)
-    groups = batch.groups if groups is None else as_keys(groups)
     seconds = batch.seconds if seconds is None else [float(time) for time in seconds]
-    for name, column in (("prompt", prompts), ("group label", groups), ("time", seconds)):
+    for name, column in (("prompt", prompts), ("time", seconds)):
         if column is not None and len(column) != n:
             both = f"{counted(n, 'image')} and {counted(len(column), name)}"
             raise ValueError(f"got {both}: give one {name} for each image")
@@ -148,7 +143,7 @@ def as_batch(
     for time in seconds or []:
         if not isfinite(time):
             raise ValueError(f"an image's time must be a finite number, got {time}")
-    return replace(batch, prompts=prompts, groups=groups, seconds=seconds)
+    return replace(batch, prompts=prompts, seconds=seconds)
 
 
 def _from_sequence(images: Any) -> LazyImages:

@@ -151,8 +151,7 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
     kernel_x, kernel = choose_kernel(embedding.kernel_image, IMAGE_SIGMAS, embedder, x)
     settings: dict[str, Any] = {"images": len(x), "image_embedder": embedder}
     settings |= {"kernel_image": kernel, "truncation": embedding.truncation}
-    groups = batch.prompts if batch.groups is None else batch.groups
-    inputs = ScoreInputs(x, kernel_x, groups=groups, truncation=embedding.truncation)
+    inputs = ScoreInputs(x, kernel_x, groups=batch.prompts, truncation=embedding.truncation)
     if batch.seconds is not None:
         seconds = torch.tensor(batch.seconds, dtype=torch.float64, device="cpu")
         inputs = replace(inputs, seconds=seconds)
