@@ -1,14 +1,12 @@
 """The demo model's training images, and what the model is shown of them."""
 
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from scripts.demo import emoji
-from scripts.demo.cards import write_card
 from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
 from scripts.demo.probing import save_features
 from scripts.demo.texts import make_tokenizer
@@ -17,7 +15,6 @@ from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import TRAINING_FEATURES, Probe
 
 CONCEPTS = ("waving hand", "I love you hand")
-ACCURACY = {"concept": 1.0, "vendor": 1.0, "tone": 0.939}
 
 
 @pytest.fixture
@@ -85,20 +82,3 @@ def test_the_probe_recognizes_the_committed_images_and_their_features_are_its_ow
     assert committed.shape == (64 * 18, 128)
     computed = load_features(tmp_path / "f.safetensors")
     torch.testing.assert_close(committed[: 8 * 18], computed, atol=1e-3, rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("name", "steps", "given"),
-    [
-        ("demo-sdxl", 3000, {}),
-        ("demo-probe", 1200, {"images": range(1152), "tests": {"held-out accuracy": ACCURACY}}),
-    ],
-)
-def test_the_committed_model_cards_are_those_that_training_writes(name, steps, given, tmp_path):
-    machine, of_vae = "2 CPU cores in bfloat16", SimpleNamespace(steps=1800, batch=32)
-    training = SimpleNamespace(steps=steps, batch=64, machine=machine, of_vae=of_vae)
-    known = {"images": load_sheets(ASSETS / "demo-pictures"), "training": training}
-    (tmp_path / name).mkdir()
-    write_card(tmp_path / name, **(known | given))
-    written, committed = (folder / name / "README.md" for folder in (tmp_path, ASSETS))
-    assert written.read_text("utf-8") == committed.read_text("utf-8")

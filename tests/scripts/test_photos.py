@@ -11,10 +11,8 @@ from PIL import Image
 from pyarrow import parquet
 
 from scripts.demo import photos, train_photos
-from scripts.demo.cards import write_card
 from scripts.demo.photos import COLOURS, TYPES, WHOSE, read_photos
 from scripts.demo.sdxl import Shape
-from tests.conftest import ASSETS
 from tests.helpers.commands import assert_refused, invoke, succeeds
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import load_probe
@@ -100,19 +98,6 @@ def test_a_small_model_and_its_probe_are_trained_on_made_up_pictures(tmp_path, m
     before = (model / "unet" / "diffusion_pytorch_model.safetensors").read_bytes()
     succeeds(train_photos.main, *options, "--only-probe")
     assert (model / "unet" / "diffusion_pytorch_model.safetensors").read_bytes() == before
-
-
-def test_the_committed_card_is_the_one_that_training_writes_with_what_it_was_trained_by(tmp_path):
-    remark = (
-        " The autoencoder\ntook 80 seconds. This model was trained by an earlier version of the "
-        "script, which also read types with fewer\nphotographs."
-    )
-    given = {"count": 35_947, "vae_steps": 1_741, "vae_batch": 192, "steps": 6_054, "batch": 512}
-    given |= {"seconds": 415.0, "machine": "one NVIDIA H200 in bfloat16", "remark": remark}
-    (tmp_path / "demo-photos").mkdir()
-    write_card(tmp_path / "demo-photos", **given)
-    written, committed = (folder / "demo-photos" / "README.md" for folder in (tmp_path, ASSETS))
-    assert written.read_text("utf-8") == committed.read_text("utf-8")
 
 
 @pytest.mark.parametrize("lost", ["files", "column", "all"])
