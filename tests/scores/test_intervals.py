@@ -90,26 +90,6 @@ def assert_covers(truth, intervals):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("count", "each", "spread"), [(8, 4, "normal"), (32, 4, "skewed"), (3, 16, "images")]
-)
-def test_the_interval_of_a_mean_over_prompts_covers_it_as_often_as_promised(count, each, spread):
-    """The fewest prompts, skewed values such as looks, and few prompts whose images vary."""
-    r, labels, intervals = np.random.default_rng(0), np.arange(count).repeat(each), []
-    for _ in range(300):
-        if spread == "images":
-            values = labels + r.normal(size=count * each)
-        else:
-            of_prompts = r.normal(size=count) if spread == "normal" else r.gamma(2, 2, size=count)
-            values = of_prompts[labels] + r.uniform(0.5, 1.5, size=count * each)
-        subsamples = subsample([labels.tolist()], [count * each])
-        means = [values[rows.numpy()].mean() for (rows,) in subsamples.parts]
-        is_ratio = spread == "skewed"
-        intervals.append(subsamples.estimate(values.mean(), means, is_ratio=is_ratio)[1:])
-    assert_covers({"normal": 1, "skewed": 5, "images": 1}[spread], intervals)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("score", [rke, conditional_rke])
 def test_the_interval_covers_the_mean_score_of_as_many_new_items_as_often_as_promised(score):
     """Of overlapping modes of unequal weight, and prompts of two kinds."""

@@ -327,13 +327,12 @@ def feature_items(draw, n):
     with np.errstate(all="ignore"):
         x = x.astype(dtype)
     tensor = torch.from_numpy(x)
-    form = draw(st.sampled_from(["tensor", "array", "transposed", "softmax", "chunks", "flat"]))
+    form = draw(st.sampled_from(["tensor", "array", "transposed", "softmax", "flat"]))
     if form == "softmax" and d:
         return tensor.double().softmax(dim=1)
     return {
         "array": x,
         "transposed": tensor.T.contiguous().T,
-        "chunks": list(tensor.split(3)),
         "flat": tensor.flatten() if draw(st.booleans()) else tensor,
     }.get(form, tensor)
 
