@@ -7,7 +7,6 @@ from unittest.mock import Mock
 
 import pytest
 from click.testing import Result
-from PIL import Image
 from safetensors.torch import save_file
 
 from tests.helpers.batches_at_hand import sample_images, save_batch
@@ -91,8 +90,6 @@ def test_two_runs_are_compared_by_the_papers_scores_with_intervals(
             assert f"n = {COUNT}" in scores[name]["basis"]
             found = both["comparison"]["differences"][name]
             assert found["low"] < found["change"] < found["high"]
-    with Image.open(tmp_path / "report" / "comparison.png") as image:
-        assert image.width > 1000
 
 
 def test_images_of_other_things_are_evaluated_with_any_embedders_and_references(
@@ -158,7 +155,7 @@ def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(evaluated, emoji, 
     report = emoji.parent / "emoji-report"
     assert evaluated(emoji, output=()).exit_code == 0
     before, fail = contents(report), Mock(side_effect=OSError("the disk is full"))
-    for place in ("save_contact_sheet", "as_page"):
+    for place in ("save_png", "as_page"):
         with monkeypatch.context() as patch:
             patch.setattr(f"vendi_guidance.evaluation.report.writer.{place}", fail)
             assert_refused(evaluated(emoji, output=()), "the disk is full")

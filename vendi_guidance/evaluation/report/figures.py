@@ -14,12 +14,8 @@ import matplotlib as mpl
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from PIL import Image
 
-from vendi_guidance.evaluation.analysis import Group, groups_by_label
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.evaluation.report.spacing import evenly_spaced
-from vendi_guidance.storage.images import fitted
 
 if TYPE_CHECKING:
     from vendi_guidance.evaluation.results import Report
@@ -27,8 +23,6 @@ if TYPE_CHECKING:
 WIDTH = 4.8  # inches
 COLOURS = ("#2f81c7", "#d0670f")  # distinct to colour-blind readers, on white and on black
 INK = "#010203"  # stands for the page's text colour, which follows the reader's colour scheme
-TILE, COLUMNS = 72, 8  # contact sheet: size of an image in pixels, images in a row
-PROMPTS, IMAGES = 8, 16  # contact sheet: most prompts, most images of each
 
 STYLE: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
@@ -65,38 +59,6 @@ def as_svg(figure: Figure, name: str) -> str:
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
     return re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-
-
-@mpl.style.context("default")
-def save_contact_sheet(path: Path, reports: Sequence["Report"]) -> None:
-    """Write a PNG with the first images of evenly spaced prompts, the runs side by side, unless no
-    two images share a prompt."""
-    groups = groups_by_label(one.analysis for one in reports)
-    in_order = dict.fromkeys(str(g) for one in reports for g in one.inputs.groups or [])
-    labels = [label for label in in_order if label in groups]
-    if not labels:
-        return
-    chosen = evenly_spaced(labels, PROMPTS)
-    columns = list(zip(*(groups[label] for label in chosen), strict=True))
-    most = max(len(group.rows[:IMAGES]) for column in columns for group in column if group)
-    width, height = len(reports) * (COLUMNS * TILE + 30), -(-most // COLUMNS) * TILE + 30
-    size = (width / 100, (len(chosen) * height + 50) / 100)
-    figure = Figure(figsize=size, dpi=100, layout="constrained")
-    parts = figure.subfigures(1, len(reports), squeeze=False, wspace=0.06)[0]
-    for part, report, column in zip(parts, reports, columns, strict=True):
-        looks = report.scores.get("looks_per_prompt")
-        title = one_line(report.name, 60)
-        title += "" if looks is None else f": {looks.value:.1f} looks per prompt"
-        part.suptitle(title, fontsize=14, fontweight="bold", parse_math=False)
-        panels = part.subplots(len(chosen), 1, squeeze=False)[:, 0]
-        for axes, label, group in zip(panels, chosen, column, strict=True):
-            axes.imshow(_grid(report, group), interpolation="lanczos")
-            axes.set_axis_off()
-            axes.set_title(one_line(label, 60), loc="left", fontsize=10, parse_math=False)
-            if group is not None and group.looks is not None:
-                axes.set_title(f"looks: {group.looks}", loc="right", fontsize=10)
-    with style():
-        figure.savefig(path, format="png")
 
 
 @contextmanager
@@ -149,16 +111,6 @@ def _convergence(reports: Sequence["Report"]) -> Figure | None:
     panels[-1].set_xlabel("images")
     _name_runs(panels[0], reports)
     return figure
-
-
-def _grid(report: "Report", group: Group | None) -> Image.Image:
-    shown = [] if group is None else group.rows[:IMAGES]
-    rows = -(-max(1, len(shown)) // COLUMNS)
-    grid = Image.new("RGB", (COLUMNS * TILE, rows * TILE), "white")
-    for place, row in enumerate(shown):
-        tile = fitted(report.images[row], TILE - 4)
-        grid.paste(tile, (place % COLUMNS * TILE + 2, place // COLUMNS * TILE + 2))
-    return grid
 
 
 def _name_runs(axes: Axes, reports: Sequence["Report"]) -> None:

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vendi_guidance.evaluation.report.figures import draw_figures, save_contact_sheet, save_png
+from vendi_guidance.evaluation.report.figures import draw_figures, save_png
 from vendi_guidance.evaluation.report.html import as_page
 from vendi_guidance.storage.files import whole_folder
 
@@ -35,7 +35,6 @@ def save_report(
     with whole_folder(folder) as new:
         for name, figure in figures.items():
             save_png(figure, new / f"{name}.png")
-        save_contact_sheet(new / "comparison.png", reports)
         _write(new / PAGE, as_page(reports, comparison, figures))
         written = sorted([*(file.name for file in new.iterdir()), DATA])
         content = {
