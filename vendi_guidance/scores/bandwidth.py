@@ -7,21 +7,22 @@ about the next n. If it is too large, all items count as equal.
 import torch
 
 from vendi_guidance.kernels.base import Features, as_features
-from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.rounding import rounding
 
+PAIRS = 4000  # most that are measured
 
-def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> float:
+
+def median_distance(features: Features) -> float:
     """Median Euclidean distance of two items that differ, a common heuristic for a bandwidth.
+
+    Of more than 4,000 pairs, a random sample of this size is measured, always the same one.
 
     Args:
         features: (n, d) tensor or array, n >= 2.
-        pairs: maximum number of pairs; if there are more, a random sample of this size is measured.
-        seed: of the random sample.
 
     Raises:
-        ValueError: pairs < 1; there are fewer than 2 items; all items are equal; or features are
-            not (n, d), complex, NaN or infinite.
+        ValueError: there are fewer than 2 items; all items are equal; or features are not (n, d),
+            complex, NaN or infinite.
 
     Example:
         >>> import torch
@@ -29,17 +30,16 @@ def median_distance(features: Features, *, pairs: int = 4000, seed: int = 0) -> 
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
         2.0
     """
-    check_count("pairs", pairs)
     x = as_features(features)
     n = len(x)
     if n < 2:
         raise ValueError(f"got {n} item: a distance needs two")
-    if n * (n - 1) // 2 <= pairs:
+    if n * (n - 1) // 2 <= PAIRS:
         first, second = torch.triu_indices(n, n, offset=1, device="cpu")
     else:
-        generator = torch.Generator().manual_seed(seed)
-        first = torch.randint(n, (pairs,), generator=generator, device="cpu")
-        second = (first + torch.randint(1, n, (pairs,), generator=generator, device="cpu")) % n
+        generator = torch.Generator().manual_seed(0)
+        first = torch.randint(n, (PAIRS,), generator=generator, device="cpu")
+        second = (first + torch.randint(1, n, (PAIRS,), generator=generator, device="cpu")) % n
     chunks = torch.stack([first, second]).to(x.device).split(256, dim=1)
     distances = torch.cat([torch.linalg.vector_norm(x[a] - x[b], dim=1) for a, b in chunks])
     # Pairs that differ by rounding only count as equal; coordinates were rounded independently.
