@@ -302,6 +302,8 @@ class _SamplerStep:
     clean: Any = None
     is_inserted = False
     cfg_every = 1
+    denoise_moved: Any = None  # no moves inside the network here
+    move_inside: Any = None
 
     def __init__(
         self,
@@ -318,6 +320,9 @@ class _SamplerStep:
         self.is_undistilled = undistilled is not None
         self.at = model.at
         self.evaluations_per_step = model.evaluations_per_step
+
+    def without_prompts(self) -> None:
+        """See `Denoiser`."""
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         self.clean = where_finite(clean, self.denoised)

@@ -22,6 +22,11 @@ def alone(call: Call, strength: float) -> list[Image]:
     return call.images()
 
 
+def in_network(call: Call, strength: float) -> list[Image]:
+    """Guidance inside the network, with CFG."""
+    return call.images(diversity_proposal="network")
+
+
 @dataclass(frozen=True)
 class Method:
     """A method at several values.
@@ -54,6 +59,7 @@ METHODS = {
     "select-previews": Method((4.0,), partial(select, preview_steps=4), needs="cfg"),
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
     "ours-alone": Method((0.25, 0.5, 1.0), alone, "diversity", needs="lora", is_usual=False),
+    "network": Method((0.5,), in_network, "diversity", needs="cfg", is_usual=False),
     "default": Method((0.5,), setting="diversity", is_usual=False),
     "level": Method((0.1, 0.15, 0.2, 0.3, 0.4), setting="level", is_usual=False),
 }

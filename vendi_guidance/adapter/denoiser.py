@@ -22,6 +22,7 @@ from vendi_guidance.adapter.arguments import (
     timestep_in,
     with_timestep,
 )
+from vendi_guidance.adapter.blocks import Blocks
 from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, no_rounds
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.patching import Patch
@@ -77,6 +78,10 @@ class Network:
             Patch(module, _entry(module), partial(self._wrap, module), watch.is_here)
             for module in modules
         ]
+        prompts_first = family_of(pipeline).prompts_first
+        self._blocks = Blocks(modules, watch, self.cfg, self._in_part, prompts_first)
+        self.without_prompts = self._blocks.without_prompts
+        self.denoise_moved, self.move_inside = self._blocks.denoise_moved, self._blocks.move_inside
         if undistilled in (ADAPTERS, AUTO):  # the first patch is the innermost wrapper
             locks = [one_at_a_time(module, _entry(module)) for module in modules]
             self._patches = [*locks, *self._patches]
@@ -90,6 +95,7 @@ class Network:
         """Restore the network's `forward` and release the tensors of the last step."""
         for patch in self._patches:
             patch.remove()
+        self._blocks.stop()
         self.cfg.forget()
 
     @property
@@ -118,8 +124,11 @@ class Network:
 
     def _clean(self, output: Tensor, sample: Tensor) -> Tensor:
         """Clean latents from the network's output for samples at the level before the last step."""
-        output = self._part(output, sample) * self._sign()
-        return self._watch.denoise(sample, output, self.levels[0])
+        return self._watch.denoise(sample, self._in_part(output, sample), self.levels[0])
+
+    def _in_part(self, output: Tensor, like: Tensor) -> Tensor:
+        """The network's output as the scheduler sees it, without CFG."""
+        return self._part(output, like) * self._sign()
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -215,7 +224,8 @@ class Network:
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def evaluate(*args: Any, **kwargs: Any) -> Any:
             try:
-                return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
+                with self._blocks.evaluating():
+                    return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
             except BaseException:
                 if self._watch.steps:  # the call ends here, and its network may serve another call
                     self.stop()

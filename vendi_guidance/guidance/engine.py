@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vendi_guidance.guidance import budget, perturbed, published, rounds, timing
+from vendi_guidance.guidance import budget, inside, perturbed, published, rounds, timing
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Published, Rounds
@@ -52,6 +52,8 @@ class Engine:
         self.memory = memory
         self._score: Score | None = None
         self._rounds_are_made = False
+        self._moves: inside.Moves | None = None
+        self._moves_inside = isinstance(settings, Rounds) and settings.proposal == "network"
         self._is_pending = False  # a published step that was due and could not be made yet
 
     def is_due(self, step: Step) -> bool:
@@ -59,8 +61,9 @@ class Engine:
         if self.settings.is_off:
             return False
         if isinstance(self.settings, Rounds):
-            proposer = self.proposer(step, self.settings)
-            return not self._rounds_are_made and proposer.is_due(step, self.settings)
+            if self._rounds_are_made or self._moves_inside:
+                return not self._rounds_are_made and step.network is not None and not step.is_last
+            return self.proposer(step, self.settings).is_due(step, self.settings)
         is_nth = step.index % self.settings.every == 0
         return not step.is_last and (self._is_pending or is_nth)
 
@@ -73,7 +76,8 @@ class Engine:
     def is_undecided(self, step: Step) -> bool:
         """Whether the next step may reuse this one's prediction, since rounds follow later."""
         settings = self.settings
-        if not isinstance(settings, Rounds) or settings.is_off or self._rounds_are_made:
+        is_over = self._rounds_are_made or self._moves_inside
+        if not isinstance(settings, Rounds) or settings.is_off or is_over:
             return False
         is_gradient = self.proposer(step, settings) is PROPOSERS["gradient"]
         return is_gradient and timing.is_undecided(step, settings)
@@ -86,21 +90,35 @@ class Engine:
         self._rounds_are_made, self._is_pending = True, False
         if isinstance(self.settings, Published):
             return published.ascend(step, self._score, self.settings)
-        proposer = self.proposer(step, self.settings)
+        if self._moves_inside:
+            return self._move_inside(step, self._score, self.settings)
+        network, proposer = timing.network_of(step), self.proposer(step, self.settings)
         if timing.is_distilled(step):
             _log_few_steps(step, self.settings, proposer, remark)
         else:
-            stock = step.count * timing.network_of(step).evaluations_per_step
+            stock = step.count * network.evaluations_per_step
             made = budget.own_evaluations(step, self.settings) + self.evaluations(step)
             if made > stock:
                 times = made / stock
                 logger.info("%.3g times the stock call's evaluations of the network", times)
         return proposer.repeat(step, self._score, self.settings)
 
+    def _move_inside(self, step: Step, score: Score, settings: Rounds) -> Step:
+        """The step with moves inside the network; ValueError if they cannot be made."""
+        found = None if score.exemplars else timing.network_of(step).without_prompts()
+        moves, step = inside.begin(step, score, settings, *found) if found else (None, step)
+        if moves is None:
+            raise ValueError(
+                'proposal="network" needs a guidance scale above 1, no exemplars, and a network '
+                "with a known block that moves its prediction: leave it out"
+            )
+        self._moves = moves
+        return step
+
     @staticmethod
     def proposer(step: Step, settings: Rounds) -> Proposer:
         """What proposes the moves of a call with this step."""
-        if settings.proposal is not None:
+        if settings.proposal in PROPOSERS:
             return PROPOSERS[settings.proposal]
         network = step.network if timing.is_distilled(step) else None
         by_prompt = network is not None and network.has_prompt and not network.is_undistilled
@@ -115,6 +133,8 @@ class Engine:
     def share_of_cfg(self, level: Level, are_made: bool = False) -> float:
         """The share of classifier-free guidance (CFG) at a step that begins at this level: a scale
         w becomes 1 + share (w - 1). `are_made` if rounds are scheduled before this step."""
+        if self._moves_inside:
+            return float(level.ratio > inside.CFG_STOP)
         if isinstance(self.settings, Rounds) and (are_made or self._rounds_are_made):
             return timing.share_of_cfg(level.ratio, self.settings)
         return 0.0
@@ -122,6 +142,9 @@ class Engine:
     def remember(self, step: Step) -> None:
         """Add the finite samples of a call's last step to the memory."""
         features = self.settings.build_space().remember(step.pipeline, step.latents)
+        for seen in self._moves.seen if self._moves and self.memory.keeps_features else ():
+            if len(seen) == len(step.latents):
+                self.memory.add(seen, step.prompts)
         self.memory.add(features, step.prompts)
 
 

@@ -39,6 +39,7 @@ class Memory:
         self.window = window if isinstance(window, SlidingWindow) else SlidingWindow(window)
         self.exemplars = None if exemplars is None else _exemplar_window(exemplars)
         self.sigma_prompt: float | None = None
+        self.keeps_features = True  # of blocks of the network; runs cannot store them
         self._skipped: Tensor | int = 0
         self._has_warned = False
         self._held: list[Samples] | None = None

@@ -25,7 +25,7 @@ SIGMA_SHARE = 0.7
 SIGMA_PROMPT = 0.3
 """The published bandwidth, for unit-length pooled CLIP embeddings; they are about 1 apart."""
 
-PROPOSALS = ("gradient", "prompt")
+PROPOSALS = ("gradient", "prompt", "network")
 """What can propose moves: see `engine.PROPOSERS`."""
 
 
@@ -105,10 +105,12 @@ class Rounds(Settings):
         cfg: The share of classifier-free guidance (CFG) after the rounds: a scale w becomes
             1 + cfg (w - 1). CFG restores what prompts say, and makes samples more alike. Below a
             noise-to-signal ratio of 0.75 CFG is off, whatever `cfg` is.
-        proposal: What proposes moves: "gradient", the gradient of the score; or "prompt", the
-            prediction for a perturbed prompt, which takes two evaluations of the network. Automatic
-            is the prompt in calls of up to 9 steps without CFG, whose networks undo moves along a
-            gradient, unless an undistilled network predicts in the rounds.
+        proposal: What proposes moves: "gradient", the gradient of the score; "prompt", the
+            prediction for a perturbed prompt, which takes two evaluations of the network; or
+            "network", the gradient inside the network, without rounds and with nearly all of CFG:
+            where a network needs CFG, it keeps more of what prompts name. Automatic is the prompt
+            in calls of up to 9 steps without CFG, whose networks undo moves along a gradient,
+            unless an undistilled network predicts in the rounds.
 
     Raises:
         ValueError: a value out of its range, named in the message.

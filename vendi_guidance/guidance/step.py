@@ -80,6 +80,18 @@ class Denoiser(Protocol):
     def is_undistilled(self) -> bool:
         """Whether `denoise` uses the network that the sampler's was distilled from."""
 
+    def without_prompts(self) -> tuple[Tensor, float] | None:
+        """(b, ...) clean latents x_u predicted at the step without prompts, and the scale w of CFG,
+        which predicts x_u + w (x_c - x_u); None where CFG is off or no block is known."""
+
+    def denoise_moved(self, moves: Any) -> Tensor:
+        """(b, ...) clean latents predicted at the step with CFG and with `moves` inside the
+        network, `guidance.inside.Moves`."""
+
+    def move_inside(self, moves: Any) -> None:
+        """Apply moves in the sampler's own evaluations, at steps that begin above the
+        noise-to-signal ratio `guidance.inside.ABOVE`."""
+
     def denoise(
         self,
         latents: Tensor,

@@ -174,6 +174,7 @@ class Runner:
         if not items:
             return _Result(signal=self.stop.signal)
         guidance, started = self.pipe.guidance, perf_counter()
+        guidance.memory.keeps_features = False  # a resumed run would not have them
         skipped = guidance.skipped
         seeds = [self.plan.options.seed + item.number for item in items]
         torch.manual_seed(seeds[0])  # for schedulers that ignore the call's generators
