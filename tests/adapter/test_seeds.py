@@ -73,8 +73,11 @@ def by_comfyui(stock, tmp_path):
             )
         )
 
-        @torch.no_grad()
         def __call__(self, x, sigma, **_):
+            return self.predict_noise(x, sigma)
+
+        @torch.no_grad()
+        def predict_noise(self, x, sigma, *_):
             at = (scheduler.sigmas - sigma[0]).abs().argmin()
             scaled = x / (sigma[0] ** 2 + 1) ** 0.5
             tokens, timestep = given["prompt_embeds"], scheduler.timesteps[at]
