@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 from tests.helpers.duplicates import DTYPES, KINDS, WIDTHS, sample, spectrum
 from tests.helpers.every_score import every_score, normal, scores_of
-from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
 from vendi_guidance.scores.entropy import renyi_entropy
 from vendi_guidance.scores.functional import (
     cluster_rke,
@@ -82,6 +82,18 @@ def test_scores_match_the_golden_values(case, name):
     }
     for field, expected in case[name].items():
         assert float(scores[field]()) == pytest.approx(expected, rel=1e-9), field
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("order", [0.5, 1, 1.5, 2, 3, math.inf])
+def test_vendi_agrees_with_the_vendi_score_package(kernel, order):
+    reference = pytest.importorskip("vendi_score.vendi")
+    x, p = normal(0, 30, 40), np.random.default_rng(1).dirichlet(np.ones(30)).astype(">f8")[::-1]
+    gram, q = kernel.gram(x).numpy(), "inf" if order == math.inf else order
+    expected = reference.score_K(gram, q=q), reference.score_K(gram, q=q, p=p)
+    for items, how in ((x, kernel), (range(30), Precomputed(gram))):
+        found = vendi(items, how, order=order), vendi(items, how, order=order, weights=p)
+        assert tuple(map(float, found)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("spectrum", [Exact(), Nystrom(100), RandomFourier(30), Lanczos()])
