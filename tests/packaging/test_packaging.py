@@ -136,13 +136,3 @@ def test_the_app_generates_and_reports_from_the_wheel(
         assert "Vendi Guidance" in visitor.http.get("").text
         assert visitor.call("generate", "cat", 1, 0.5, 0)["success"]
         assert visitor.call("save")["success"]
-
-
-def test_a_type_checker_sees_the_types_of_the_lazy_names(tmp_path):
-    code = "import torch\nfrom vendi_guidance import Gaussian, vendi\n"
-    (tmp_path / "code.py").write_text(
-        code + "reveal_type(vendi(torch.ones(2, 2), Gaussian(1.0)))\n"
-    )
-    # with the settings and the cache of `make test`, which has just filled it
-    words = ("-m", "mypy", "--config-file", "pyproject.toml", tmp_path / "code.py")
-    assert 'Revealed type is "torch._tensor.Tensor"' in run(sys.executable, *words, cwd=REPOSITORY)
