@@ -4,7 +4,7 @@ import diffusers
 import pytest
 import torch
 
-from tests.adapter.test_mixins import OURS, PIXART, PROMPTS, generate, make
+from tests.adapter.test_mixins import GUIDED, PIXART, PROMPTS, generate, make
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.guidance.samples import unit_rows
@@ -80,7 +80,7 @@ def test_a_single_step_is_remembered_as_it_comes_out(name):
 def test_a_stock_pipeline_whose_callback_gets_no_prompts_is_refused(name):
     stock = make(name, guided=False)
     wanted = (
-        f"{type(stock).__name__} gives its callback no prompts: use {OURS[type(stock)].__name__}"
+        f"{type(stock).__name__} gives its callback no prompts: use {GUIDED[type(stock)].__name__}"
     )
     with pytest.raises(ValueError, match=wanted):
         VendiGuidance().on(stock)
