@@ -192,7 +192,8 @@ class Network:
         if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])
-            timestep = self._timestep_at(level, timestep_in(args, kwargs), sign < 0)
+            given = timestep_in(args, kwargs)
+            timestep = _timestep_at(self._pipeline, self._watch, level, given, sign < 0)
             args, kwargs = with_timestep(args, kwargs, timestep)
         old = input_of(args, kwargs)
         new = in_form_of(old, self._with_latents(tensor_of(old), factor * latents))
@@ -233,23 +234,6 @@ class Network:
 
         return evaluate
 
-    def _timestep_at(self, level: Level, timestep: float | None, backwards: bool) -> float:
-        """The network's timestep at another level, from the one of the last step."""
-        watch = self._watch
-        count = watch.scheduler.config.num_train_timesteps
-        if timestep is None:
-            why = "whose network is not given one timestep for all of a batch"
-            raise no_rounds(self._pipeline, why)
-        expected = watch.timestep_at(watch.levels[0])
-        convention = convention_of(timestep, watch.timestep, count, backwards=backwards)
-        if convention is None or abs(watch.timestep - expected) > SLACK * count:
-            raise no_rounds(
-                self._pipeline,
-                f"which gives its network the timestep {timestep:g} where the scheduler's is "
-                f"{watch.timestep:g} and that of its noise level {expected:g}",
-            )
-        return convention(watch.timestep_at(level), count)
-
     def _with_latents(self, x: Tensor, latents: Tensor) -> Tensor:
         """A copy of a network's input or output with other latents; appended channels stay."""
         x = x.clone()
@@ -265,6 +249,25 @@ class Network:
             last = x.shape[dimension] - size
             x = x.narrow(dimension, last if self._latents_last else 0, size)
         return x
+
+
+def _timestep_at(
+    pipeline: Any, watch: Watch, level: Level, timestep: float | None, backwards: bool
+) -> float:
+    """The network's timestep at another level, from the one of the last step."""
+    count = watch.scheduler.config.num_train_timesteps
+    if timestep is None:
+        why = "whose network is not given one timestep for all of a batch"
+        raise no_rounds(pipeline, why)
+    expected = watch.timestep_at(watch.levels[0])
+    convention = convention_of(timestep, watch.timestep, count, backwards=backwards)
+    if convention is None or abs(watch.timestep - expected) > SLACK * count:
+        raise no_rounds(
+            pipeline,
+            f"which gives its network the timestep {timestep:g} where the scheduler's is "
+            f"{watch.timestep:g} and that of its noise level {expected:g}",
+        )
+    return convention(watch.timestep_at(level), count)
 
 
 def _entry(module: nn.Module) -> str:
