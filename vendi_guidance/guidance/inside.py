@@ -27,14 +27,14 @@ from vendi_guidance.guidance.timing import network_of
 
 OF_CFG = 0.15
 """Length of moves at the default diversity: the change of the prediction, as a share of what CFG
-adds to it. A third is nearly free; the whole loses a tenth of what prompts name."""
+adds to it. On tuning prompts of photographs 0.15 kept 75% of what they name and 0.3 70%, of 79%."""
 
 ABOVE = 4.0
 """Moves are made at steps that begin above this noise-to-signal ratio."""
 
 CFG_STOP = 0.3
 """CFG is off below this noise-to-signal ratio, which pays for finding the length of moves. Off from
-0.75 on, as after rounds, it cost 2 of 100 details."""
+0.75 on, as after rounds, it cost two more of 100 details."""
 
 TRIAL, LONGEST = 0.3, 3.0
 """The first move that is tried, and the longest: shares of the norm of a block's output."""
