@@ -8,7 +8,6 @@ prompts name; else its image tokens.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from vendi_guidance.adapter.arguments import tensor_of
 from vendi_guidance.adapter.cfg import ScaledCFG
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.schedule import Watch
+from vendi_guidance.adapter.tokens import named_arguments
 from vendi_guidance.adapter.undistilled import answer
 from vendi_guidance.guidance.inside import ABOVE, Moves
 
@@ -115,19 +115,16 @@ class Blocks:
             output = forward(*args, **kwargs)
             if self._now is None:
                 return output
-            given = dict(
-                zip(signature(type(block).forward).parameters, (block, *args), strict=False)
-            )
-            return self._moved(output, {**given, **kwargs})
+            return self._moved(output, named_arguments(block, args, kwargs))
 
         return moved
 
     def _moved(self, output: Any, given: dict[str, Any]) -> Any:
         """A block's output with moved text tokens, or else with moved image tokens or features."""
         if isinstance(output, tuple | list):
-            tokens = getattr(given.get(TEXT), "shape", None)
-            places = [i for i, it in enumerate(output) if getattr(it, "shape", None) == tokens]
-            place = places[0] if places else 0
+            tokens = getattr(given.get(TEXT), "shape", ())
+            shapes = (getattr(it, "shape", None) for it in output)
+            place = next((i for i, shape in enumerate(shapes) if shape == tokens), 0)
             moved = self._moved(output[place], given)
             return type(output)([*output[:place], moved, *output[place + 1 :]])
         count = len(self._watch.step.sample)

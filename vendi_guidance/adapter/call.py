@@ -79,8 +79,6 @@ class Call:
         if is_due:
             try:
                 step = self._modify(step)
-                if self._network is not None:  # which depends on what was found
-                    self._network.cfg.share = self._engine.share_of_cfg(self._network.levels[1])
             except BaseException:
                 self.close()  # its network may serve another call
                 raise

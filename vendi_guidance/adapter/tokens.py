@@ -50,7 +50,7 @@ def without_cache(module: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any] |
 
 def has_tokens(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a network was called with token embeddings that `with_tokens` can change."""
-    found = _tokens(_named(module, args, kwargs))
+    found = _tokens(named_arguments(module, args, kwargs))
     return bool(found) and without_cache(module, kwargs) is not None
 
 
@@ -64,7 +64,7 @@ def with_tokens(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a network with changed copies of token embeddings, in the rows `own`, one
     for each sample, of all `rows`. ValueError if the network has none or needs its cache."""
-    named, kept = _named(module, args, kwargs), without_cache(module, kwargs)
+    named, kept = named_arguments(module, args, kwargs), without_cache(module, kwargs)
     found = _tokens(named)
     if not found or kept is None:
         kind = type(uncompiled(module)).__name__
@@ -110,7 +110,10 @@ def _mask(named: Mapping[str, Any], name: str) -> Tensor | None:
     return None
 
 
-def _named(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def named_arguments(
+    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call of a module by their names."""
     return {**dict(zip(_parameters(module), args, strict=False)), **kwargs}
 
 
