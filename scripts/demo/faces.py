@@ -6,11 +6,13 @@ The artwork is CC0; `dicebear-core` and `dicebear-styles` compose it, and `resvg
 
 import io
 import json
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import compress
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -30,54 +32,12 @@ CAPTION = (
     "{clothes} clothes, {background} background"
 )
 
-_HAIR = {  # styles with a choice of colour
-    "short hair": "grayShort",
-    "fringe": "bangs",
-    "bun": "grayBun",
-    "chignon": "grayMedium",
-    "curls": "mediumBangs2",
-    "mohawk": "mohawk",
-    "spikes": "mohawk2",
-    "quiff": "short4",
-}
-HAIR_COLOURS = {
-    "brown": "#724133",
-    "black": "#2c1b18",
-    "blonde": "#d6b370",
-    "red": "#c93305",
-    "white": "#e8e1e1",
-}
-SKINS = {"light": "#ffdbb4", "tan": "#d08b5b", "brown": "#ae5d29", "dark": "#694d3d"}
-_GLASSES = {
-    "no glasses": None,
-    "glasses": "glasses3",
-    "sunglasses": "sunglasses",
-    "eyepatch": "eyepatch",
-}
-_EXPRESSIONS = {"smiling": "smile", "grinning": "smileBig", "amazed": "fear", "cross": "veryAngry"}
-_CLOTHES = {
-    "blue": "#8fa7df",
-    "red": "#e78276",
-    "yellow": "#fdea6b",
-    "green": "#78e185",
-    "pink": "#e279c7",
-}
-BACKGROUNDS = {
-    "white": "#ffffff",
-    "pink": "#ffc4d0",
-    "blue": "#a9dcf5",
-    "green": "#c4ecb4",
-    "violet": "#b9a5e0",
-}
-ATTRIBUTES = {
-    "hair": tuple(_HAIR),
-    "hair colour": tuple(HAIR_COLOURS),
-    "skin": tuple(SKINS),
-    "glasses": tuple(_GLASSES),
-    "expression": tuple(_EXPRESSIONS),
-    "clothes": tuple(_CLOTHES),
-    "background": tuple(BACKGROUNDS),
-}
+DRAWN: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+"""Attribute -> value -> its name or colour in the artwork; empty for nothing."""
+
+ATTRIBUTES = {name: tuple(values) for name, values in DRAWN.items()}
 """Attribute -> values, the most common one first."""
 
 COUNTS = [len(values) for values in ATTRIBUTES.values()]
@@ -185,19 +145,20 @@ def caption(look: Look, named: Sequence[bool] | np.ndarray) -> str:
 def pixels(look: Look) -> np.ndarray:
     """The portrait of a look: (3, 128, 128) uint8."""
     resvg = _import("resvg_py")
-    hair, colour, skin, glasses, expression, clothes, background = look
-    worn = _GLASSES[glasses]
+    hair, colour, skin, glasses, expression, clothes, background = (
+        drawn[str(value)] for drawn, value in zip(DRAWN.values(), look, strict=True)
+    )
     options = {
         "seed": "",
         "size": SIZE,
-        "headVariant": [_HAIR[hair]],
-        "headContrastColor": [HAIR_COLOURS[colour]],
-        "skinColor": [SKINS[skin]],
-        "accessoriesProbability": 100 if worn else 0,
-        "accessoriesVariant": [worn or "glasses"],
-        "expressionVariant": [_EXPRESSIONS[expression]],
-        "clothingColor": [_CLOTHES[clothes]],
-        "backgroundColor": [BACKGROUNDS[background]],
+        "headVariant": [hair],
+        "headContrastColor": [colour],
+        "skinColor": [skin],
+        "accessoriesProbability": 100 if glasses else 0,
+        "accessoriesVariant": [glasses or "glasses"],
+        "expressionVariant": [expression],
+        "clothingColor": [clothes],
+        "backgroundColor": [background],
         "facialHairProbability": 0,
         "maskProbability": 0,
     }

@@ -19,11 +19,9 @@ from torch.overrides import TorchFunctionMode
 from transformers import CLIPTextModelWithProjection, T5Config, T5EncoderModel, T5TokenizerFast
 
 from scripts.demo.faces import Faces
-from scripts.demo.held_out import save_measured
 from scripts.demo.texts import make_tokenizer, text_config, token_ids
-from scripts.demo.training import Training, train
+from scripts.demo.training import Training, save_half, train
 
-SAMPLING = {"num_inference_steps": 16, "guidance_scale": 4.0}  # of images scored for model cards
 TEXT_WIDTHS = 64, 64  # of the two text encoders
 HEADS, LAYERS, HEAD = 5, 5, 32  # numbers in the transformer, and the width of a head
 PATCH = 4  # height and width of a patch of latents
@@ -75,7 +73,7 @@ def train_flow(
         ).sample
         return F.mse_loss(velocity.float(), noise - clean)
 
-    seconds = train("flow", [transformer, *encoders], loss, 1.5e-3, training)
+    train("flow", [transformer, *encoders], loss, 1.5e-3, training)
     transformer.set_attn_processor(stock)
     t5, t5_tokenizer = make_zero_t5(sum(TEXT_WIDTHS))
     pipeline = StableDiffusion3Pipeline(
@@ -89,7 +87,7 @@ def train_flow(
         text_encoder_3=t5,
         tokenizer_3=t5_tokenizer,
     )
-    save_measured(pipeline, "demo-faces", SAMPLING, training, images=captioned, seconds=seconds)
+    save_half(pipeline, training.assets / "demo-faces")
 
 
 def make_zero_t5(width: int) -> tuple[T5EncoderModel, T5TokenizerFast]:

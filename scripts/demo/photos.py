@@ -6,6 +6,7 @@ parquet files, as the hub's copy `ashraq/fashion-product-images-small` has them.
 """
 
 import io
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,76 +27,17 @@ HELD_OUT = 20, 7  # photographs whose number leaves this remainder are not train
 
 CAPTION = "a photo of a {colour} {whose} {concept}"
 
-KINDS = {  # group -> type in captions -> the shop's name of it
-    "top": {
-        "t-shirt": "Tshirts",
-        "shirt": "Shirts",
-        "kurta": "Kurtas",
-        "top": "Tops",
-        "sweatshirt": "Sweatshirts",
-        "sweater": "Sweaters",
-        "jacket": "Jackets",
-        "kurti": "Kurtis",
-        "tunic": "Tunics",
-    },
-    "shoe": {
-        "casual shoe": "Casual Shoes",
-        "sports shoe": "Sports Shoes",
-        "heeled shoe": "Heels",
-        "formal shoe": "Formal Shoes",
-        "flat shoe": "Flats",
-    },
-    "bag": {"handbag": "Handbags", "backpack": "Backpacks", "clutch": "Clutches"},
-    "bottom": {
-        "jeans": "Jeans",
-        "shorts": "Shorts",
-        "trousers": "Trousers",
-        "track pants": "Track Pants",
-        "leggings": "Leggings",
-        "capris": "Capris",
-        "skirt": "Skirts",
-    },
-    "watch": {"watch": "Watches"},
-    "jewellery": {
-        "earrings": "Earrings",
-        "pendant": "Pendant",
-        "necklace": "Necklace and Chains",
-    },
-    "sunglasses": {"sunglasses": "Sunglasses"},
-    "sandal": {"sandal": "Sandals"},
-    "wallet": {"wallet": "Wallets"},
-    "flip flop": {"flip flop": "Flip Flops"},
-    "belt": {"belt": "Belts"},
-    "dress": {"dress": "Dresses"},
-    "cap": {"cap": "Caps"},
-    "tie": {"tie": "Ties"},
-}
-TYPES = {word: article for words in KINDS.values() for word, article in words.items()}
+DATA: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+TYPES, WHOSE = DATA["types"], DATA["whose"]
+"""Type and wearer in captions -> the shop's names of them."""
 
-COLOURS = {  # group -> the shop's names in it
-    "black": ("Black", "Charcoal"),
-    "white": ("White", "Off White"),
-    "grey": ("Grey", "Grey Melange", "Silver", "Steel", "Metallic"),
-    "blue": ("Blue", "Navy Blue", "Turquoise Blue", "Teal"),
-    "brown": ("Brown", "Coffee Brown", "Mushroom Brown", "Tan", "Bronze", "Copper"),
-    "red": ("Red", "Maroon", "Burgundy"),
-    "green": ("Green", "Olive", "Sea Green", "Lime Green", "Fluorescent Green"),
-    "purple": ("Purple", "Lavender", "Mauve"),
-    "pink": ("Pink", "Magenta", "Peach", "Rose"),
-    "yellow": ("Yellow", "Mustard", "Gold"),
-    "orange": ("Orange", "Rust"),
-    "beige": ("Beige", "Cream", "Khaki", "Nude", "Taupe"),
-}
+COLOURS: dict[str, list[str]] = DATA["colours"]
+"""Group -> the shop's names in it."""
 
-FOR_WOMEN = {
-    *("top", "kurti", "tunic", "heeled shoe", "flat shoe", "handbag", "clutch", "leggings"),
-    *("capris", "skirt", "earrings", "pendant", "necklace", "dress"),
-}
-FOR_MEN = {"formal shoe", "tie"}
+FOR_WOMEN, FOR_MEN = DATA["mostly"]["women's"], DATA["mostly"]["men's"]
 """Types whose photographs are nearly all of one wearer's."""
-
-WHOSE = {"men's": "Men", "women's": "Women", "unisex": "Unisex", "boys'": "Boys", "girls'": "Girls"}
-"""Wearer in captions -> the shop's gender."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
 import torch
 import torch.nn.functional as F
 from PIL import Image
@@ -25,8 +26,9 @@ def make_probe(
     tests: Mapping[str, Looks | None],
     mixture: Sequence[tuple[float, Sequence[Sequence[float]]]],
     training: Training,
-) -> dict[str, dict[str, float]]:
-    """Train all heads at once, and save the probe in half precision, with its mixture.
+) -> None:
+    """Train all heads at once, print their accuracy, and save the probe in half precision, with its
+    mixture.
 
     Args:
         folder: where the probe is saved.
@@ -34,19 +36,16 @@ def make_probe(
         tests: name -> images to measure accuracy on; None for the held-out tenth.
         mixture: distribution of the attributes that captions leave open: each component's share,
             and its distribution of each attribute's values.
-
-    Returns:
-        The accuracy of each head in each test.
     """
     images, looks = known
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(3))
     tenth = len(images) // 10 if None in tests.values() else 0
     held_out, kept = order.split([tenth, len(images) - tenth])
     train_probe(probe, (images[kept], looks[kept]), training)
-    accuracies = {
-        name: accuracy(probe, given or (images[held_out], looks[held_out]), training.device)
-        for name, given in tests.items()
-    }
+    for name, given in tests.items():
+        tested = given or (images[held_out], looks[held_out])
+        for head, share in accuracy(probe, tested, training.device).items():
+            click.echo(f"{folder.name}: {head} is right in {share:.1%} of {name}")
     probe.half().save_pretrained(folder)
     mix = {
         name: {
@@ -56,7 +55,6 @@ def make_probe(
         for i, (name, values) in enumerate(probe.attributes.items())
     }
     (folder / ATTRIBUTES).write_text(json.dumps(mix, indent=2) + "\n", encoding="utf-8")
-    return accuracies
 
 
 def train_probe(probe: Probe, known: Looks, training: Training) -> None:
@@ -73,24 +71,19 @@ def train_probe(probe: Probe, known: Looks, training: Training) -> None:
     train("probe", [probe], loss, 2e-3, training)
 
 
+@torch.no_grad()
 def accuracy(probe: Probe, tested: Looks, device: str) -> dict[str, float]:
     """The accuracy of each head on images that it was not trained on; heads with a single class
     are left out."""
     images, looks = tested
-    found = classify(probe, images, device)
+    parts = [probe(to_model_range(part.to(device))) for part in images.split(256)]
+    found = (torch.cat(logits).cpu() for logits in zip(*parts, strict=True))
     heads = zip(("concept", *probe.attributes), found, looks.T, strict=True)
     return {
         name: (logits.argmax(1) == targets).float().mean().item()
         for name, logits, targets in heads
         if logits.shape[1] > 1
     }
-
-
-@torch.no_grad()
-def classify(probe: Probe, images: Tensor, device: str) -> list[Tensor]:
-    """(n, classes) logits of each head for n images, on the CPU."""
-    parts = [probe(to_model_range(part.to(device))) for part in images.split(256)]
-    return [torch.cat(logits).cpu() for logits in zip(*parts, strict=True)]
 
 
 def save_features(probe: Probe, images: Sequence[Image.Image], file: Path) -> None:

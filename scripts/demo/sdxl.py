@@ -38,8 +38,8 @@ def train_sdxl(
     scheduler: AnyScheduler,
     shape: Shape,
     training: Training,
-) -> tuple[StableDiffusionXLPipeline, float]:
-    """Train the UNet and both text encoders, and return the seconds it took; see `train_denoiser`.
+) -> StableDiffusionXLPipeline:
+    """Train the UNet and both text encoders; see `train_denoiser`.
 
     Args:
         captions: what the tokenizer learns its words from.
@@ -76,8 +76,8 @@ def train_sdxl(
         return unet(noisy, times, prompt, added_cond_kwargs=conditions).sample
 
     given = predict, captioned, latents, scheduler, training
-    seconds = train_denoiser("unet", [unet, first, second], *given)
-    pipeline = StableDiffusionXLPipeline(
+    train_denoiser("unet", [unet, first, second], *given)
+    return StableDiffusionXLPipeline(
         vae=vae,
         text_encoder=first,
         text_encoder_2=second,
@@ -88,4 +88,3 @@ def train_sdxl(
         force_zeros_for_empty_prompt=False,
         add_watermarker=False,
     )
-    return pipeline, seconds

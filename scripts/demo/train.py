@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from scripts.demo import emoji
-from scripts.demo.cards import write_card
 from scripts.demo.emoji import SIZE, Emoji
 from scripts.demo.probing import make_probe, save_features
 from scripts.demo.sdxl import Shape, train_sdxl
@@ -34,11 +33,9 @@ def main(training: Training) -> None:
     shown = emoji.load_sheets(training.assets / "demo-pictures")
     make_emoji_probe(training.assets / "demo-probe", shown, training.of_probe)
     vae = train_vae(shown.pixels.flatten(0, 2), (16, 32, 64), training.of_vae)
-    folder = training.assets / "demo-sdxl"
     latents, given = latents_of(vae, shown.pixels, training.device), (noise_schedule(), SHAPE)
-    pipeline, _ = train_sdxl(vae, shown, shown.captions, latents, *given, training)
-    save_half(pipeline, folder)
-    write_card(folder, images=shown, training=training)
+    pipeline = train_sdxl(vae, shown, shown.captions, latents, *given, training)
+    save_half(pipeline, training.assets / "demo-sdxl")
 
 
 def make_emoji_probe(folder: Path, shown: Emoji, training: Training) -> None:
@@ -49,8 +46,7 @@ def make_emoji_probe(folder: Path, shown: Emoji, training: Training) -> None:
     looks = torch.tensor(list(np.ndindex(*shown.pixels.shape[:3])))
     known = shown.pixels.flatten(0, 2), looks
     mix = [(1.0, [emoji.VENDOR_SHARES, emoji.TONE_SHARES])]
-    tests = make_probe(folder, probe, known, {"held-out accuracy": None}, mix, training)
-    write_card(folder, tests=tests, images=known[0], training=training)
+    make_probe(folder, probe, known, {"a tenth of the images": None}, mix, training)
     save_features(probe.float().cpu(), shown.images(shown.concepts), folder / TRAINING_FEATURES)
 
 

@@ -13,7 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from scripts.demo import faces
-from scripts.demo.cards import write_card
 from scripts.demo.faces import Faces
 from scripts.demo.flow import train_flow
 from scripts.demo.probing import make_probe
@@ -49,8 +48,7 @@ def make_faces_probe(folder: Path, shown: Faces, images: Tensor, training: Train
         "unseen looks": (half_size(unseen.images), unseen.labels),
     }
     known = half_size(images), shown.labels
-    accuracies = make_probe(folder, probe, known, tests, faces.open_shares(), training)
-    write_card(folder, tests=accuracies, images=images, training=training)
+    make_probe(folder, probe, known, tests, faces.open_shares(), training)
 
 
 def half_size(images: Tensor) -> Tensor:

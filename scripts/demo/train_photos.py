@@ -20,9 +20,8 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from scripts.demo.cards import write_card
-from scripts.demo.photos import CAPTION, COLOURS, KINDS, SIZE, TYPES, WHOSE, Photos, read_photos
-from scripts.demo.probing import Looks, classify, make_probe, save_features
+from scripts.demo.photos import CAPTION, COLOURS, SIZE, TYPES, WHOSE, Photos, read_photos
+from scripts.demo.probing import make_probe, save_features
 from scripts.demo.sdxl import Shape, train_sdxl
 from scripts.demo.training import (
     Training,
@@ -59,13 +58,9 @@ def main(training: Training, data: Path, only_probe: bool) -> None:
         scheduler = DDPMScheduler.from_config(noise_schedule().config)
         latents = latents_of(vae, known.images, training.device)
         given = known.captions, latents, scheduler, SHAPE
-        pipeline, seconds = train_sdxl(vae, known, *given, training)
+        pipeline = train_sdxl(vae, known, *given, training)
         pipeline.scheduler = noise_schedule()
         save_half(pipeline, folder)
-        own = training.of_vae
-        steps = {"vae_steps": own.steps, "vae_batch": own.batch, "steps": training.steps}
-        values = {"batch": training.batch, "seconds": seconds, "machine": training.machine}
-        write_card(folder, count=len(known), remark="", **steps, **values)
     vae = AutoencoderKL.from_pretrained(folder, subfolder="vae").to(training.device)
     known = known.with_images(reconstruct(vae, known.images, training, "known"))
     held_out = held_out.with_images(reconstruct(vae, held_out.images, training, "held-out"))
@@ -106,18 +101,15 @@ def make_photos_probe(known: Photos, held_out: Photos, training: Training) -> No
     folder = training.assets / "demo-photos-probe"
     attributes = [("colour", [*COLOURS]), ("whose", [*WHOSE])]
     probe = Probe([*TYPES], attributes, CAPTION, SIZE)
-    tested = held_out.images, held_out.looks
     heads = zip(known.looks[:, 1:].T, probe.attributes.values(), strict=True)
     mix = [(1.0, [F.one_hot(one, len(names)).double().mean(0).tolist() for one, names in heads])]
-    tests = {"held-out accuracy": tested}
-    accuracies = make_probe(folder, probe, (known.images, known.looks), tests, mix, training)
+    tests = {"held-out photographs": (held_out.images, held_out.looks)}
+    make_probe(folder, probe, (known.images, known.looks), tests, mix, training)
     probe = probe.float()
     asked = probe.asked([*open_prompts(str(training.assets / "prompts/photos.txt"))])
     types = [probe.concepts.index(str(look[0])) for look in asked if look]
     shown = references(known, held_out, types)
     save_features(probe.cpu(), shown, folder / TRAINING_FEATURES)
-    values = card_values(probe, tested) | {"references": len(shown), "known": known}
-    write_card(folder, tests=accuracies, training=training, **values)
 
 
 def references(known: Photos, held_out: Photos, types: list[int]) -> list[Image.Image]:
@@ -127,20 +119,6 @@ def references(known: Photos, held_out: Photos, types: list[int]) -> list[Image.
         own = (one for part in (held_out, known) for one in part.images[part.looks[:, 0] == kind])
         images += islice(own, REFERENCES // len(types))
     return [Image.fromarray(one.permute(1, 2, 0).numpy()) for one in images]
-
-
-def card_values(probe: Probe, tested: Looks) -> dict[str, object]:
-    """The accuracy of the groups of types, and the confusion of colours: for each group of colours,
-    the number of photographs and the shares of them that are taken for each."""
-    types, colours, _ = classify(probe, tested[0], "cpu")
-    group_of = torch.tensor([i for i, words in enumerate(KINDS.values()) for _ in words])
-    in_group = types.softmax(1) @ torch.eye(len(KINDS))[group_of]
-    group = (in_group.argmax(1) == group_of[tested[1][:, 0]]).float().mean().item()
-    confusion = {}
-    for colour, name in enumerate(COLOURS):
-        found = colours[tested[1][:, 1] == colour].argmax(1).bincount(minlength=len(COLOURS))
-        confusion[name] = (int(found.sum()), (found / found.sum().clamp(min=1)).tolist())
-    return {"group": group, "confusion": confusion, "held_out": len(tested[0])}
 
 
 if __name__ == "__main__":

@@ -13,22 +13,16 @@ from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
 from scripts.demo.emoji import Emoji, load_sheets
-from scripts.demo.held_out import save_measured
 from scripts.demo.training import (
     Training,
     latents_of,
     noise_schedule,
+    save_half,
     train_denoiser,
     training_options,
 )
 
 TOKENS = 32  # length of the longest prompt
-SAMPLING = {  # of the images scored for the model card
-    "num_inference_steps": 16,
-    "guidance_scale": 3.0,
-    "use_resolution_binning": False,
-    "max_sequence_length": TOKENS,
-}
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -37,8 +31,8 @@ def main(training: Training) -> None:
     emoji = load_sheets(training.assets / "demo-pictures")
     vae = AutoencoderKL.from_pretrained(training.assets / "demo-sdxl", subfolder="vae")
     pipeline = make_pipeline(emoji, vae)
-    seconds = train_pixart(pipeline, emoji, training)
-    save_measured(pipeline, "demo-pixart", SAMPLING, training, images=emoji, seconds=seconds)
+    train_pixart(pipeline, emoji, training)
+    save_half(pipeline, training.assets / "demo-pixart")
 
 
 def make_pipeline(
@@ -97,8 +91,8 @@ def make_tokenizer(emoji: Emoji) -> T5Tokenizer:
     )
 
 
-def train_pixart(pipeline: PixArtSigmaPipeline, emoji: Emoji, training: Training) -> float:
-    """Train the transformer and the text encoder; returns the seconds it took."""
+def train_pixart(pipeline: PixArtSigmaPipeline, emoji: Emoji, training: Training) -> None:
+    """Train the transformer and the text encoder."""
     tokenizer, text_encoder = pipeline.tokenizer, pipeline.text_encoder
     transformer, device = pipeline.transformer, training.device
 
@@ -113,7 +107,7 @@ def train_pixart(pipeline: PixArtSigmaPipeline, emoji: Emoji, training: Training
     modules = [transformer, text_encoder]
     latents = latents_of(pipeline.vae, emoji.pixels, device)
     given = predict, emoji, latents, noise_schedule()
-    return train_denoiser("pixart", modules, *given, training)
+    train_denoiser("pixart", modules, *given, training)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from scripts.comparison.models import MODELS
-from scripts.demo.cards import write_card
-from scripts.demo.emoji import Emoji, load_sheets
-from scripts.demo.faces import Faces, sample_faces
+from scripts.demo.emoji import load_sheets
+from scripts.demo.faces import sample_faces
 from scripts.demo.flow import T5_TOKENS, WeightedLastToken
-from scripts.demo.held_out import Measured, measure
 from scripts.demo.photos import sample_captions
 from scripts.demo.train_faces import IMAGES
 from scripts.demo.training import Training, autocast, train, training_options
@@ -69,7 +67,7 @@ STUDENTS = {
 @click.option("--chunks", type=click.IntRange(1), default=28, help="Trajectory batches.")
 def main(training: Training, name: str, chunks: int) -> None:
     student, base, output = STUDENTS[name], MODELS[name].base, training.assets / name
-    caption, images = captions_of(base, training.assets)
+    caption = captions_of(base, training.assets)
     training = training._replace(work=training.work / name)
     training.work.mkdir(exist_ok=True)
     teacher, cfg = training.assets / base, MODELS[base].guidance_scale
@@ -81,32 +79,18 @@ def main(training: Training, name: str, chunks: int) -> None:
             from_noise(pipeline.scheduler).config, clip_sample=False, set_alpha_to_one=True
         )
     captions, trajectories = collect_trajectories(pipeline, caption, chunks, sampling, training)
-    seconds = train_student(pipeline, captions, trajectories, student, training)
+    train_student(pipeline, captions, trajectories, student, training)
     save_lora(pipeline, output)
 
-    pipeline = DiffusionPipeline.from_pretrained(teacher, dtype=training.dtype)
-    pipeline.to(training.device)
 
-    def score(steps: int, cfg: float) -> Measured:
-        sampling = {"num_inference_steps": steps, "guidance_scale": cfg}
-        return measure(pipeline, name, sampling, training.assets)
-
-    measured = {f"the teacher, {student.steps} steps, CFG scale {cfg:g}": score(student.steps, cfg)}
-    pipeline.load_lora_weights(output)
-    pipeline.scheduler = from_noise(pipeline.scheduler)
-    measured |= {f"{n} steps": score(n, 0.0) for n in (1, 2, 4, 8)}
-    values = {"images": images, "measured": measured, "student": student, "cfg": cfg}
-    write_card(output, trajectories=len(captions), training=training, seconds=seconds, **values)
-
-
-def captions_of(base: str, assets: Path) -> tuple[Captions, Emoji | Faces | None]:
-    """Random captions as in a model's training set, and its images where the assets have them."""
+def captions_of(base: str, assets: Path) -> Captions:
+    """Random captions as in a model's training set."""
     if base == "demo-photos":
-        return sample_captions, None
+        return sample_captions
     captioned = (
         sample_faces(IMAGES, 0) if base == "demo-faces" else load_sheets(assets / "demo-pictures")
     )
-    return lambda count, rng: captioned.sample(count, rng)[1], captioned
+    return lambda count, rng: captioned.sample(count, rng)[1]
 
 
 def from_noise(scheduler: SchedulerMixin) -> SchedulerMixin:
@@ -172,14 +156,11 @@ def train_student(
     trajectories: Tensor,
     student: Student,
     training: Training,
-) -> float:
+) -> None:
     """Train a LoRA of the pipeline's network to jump to the ends of trajectories.
 
     A student trained only on the teacher's states drifts away from them over several steps, so it
     later also learns from states that its own first jump leads to.
-
-    Returns:
-        The seconds it took.
     """
     scheduler, network = pipeline.scheduler, network_of(pipeline)
     batch, device, flows = training.batch, training.device, is_flow(scheduler)
@@ -217,7 +198,7 @@ def train_student(
         velocity = predict(states.to(device), at.to(device), rows)
         return F.huber_loss(velocity, target.to(device), delta=0.1) / 0.1
 
-    return train("student", [lora], loss, RATE, training)
+    train("student", [lora], loss, RATE, training)
 
 
 Levels = tuple[Tensor, Tensor]

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import click
@@ -58,15 +57,6 @@ class Training(NamedTuple):
         """Settings for the probe."""
         return self._replace(steps=self.probe_steps, batch=PROBE_BATCH)
 
-    @property
-    def machine(self) -> str:
-        """The hardware and precision, as a model card states them."""
-        cores = torch.get_num_threads()
-        name = "one CPU core" if cores == 1 else f"{cores} CPU cores"
-        if self.device != "cpu":
-            name = torch.cuda.get_device_name(self.device)
-        return f"{name} in {str(self.dtype).removeprefix('torch.')}"
-
 
 def train(
     name: str,
@@ -74,21 +64,17 @@ def train(
     loss: Callable[[int], Tensor],
     rate: float,
     training: Training,
-) -> float:
+) -> None:
     """Minimise `loss(step)` by AdamW with warm-up and cosine decay; `modules` get averaged weights.
 
     Each step seeds torch's generator with its index, so a resumed run repeats an uninterrupted one.
-
-    Returns:
-        The seconds that all steps took, including those before a resumed run.
     """
     steps, device = training.steps, training.device
     model = nn.ModuleList(modules).to(device).train()
     file = training.work / f"{name}.safetensors"
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
     average = EMAModel(model.parameters(), decay=0.999, use_ema_warmup=True, power=0.75)
-    first, earlier = restore(file, model, optimizer, average) if file.exists() else (0, 0.0)
-    began = perf_counter()
+    first = restore(file, model, optimizer, average) if file.exists() else 0
     progress = tqdm(range(first, steps), initial=first, total=steps, desc=name, unit="step")
     for step in progress:
         for group in optimizer.param_groups:
@@ -105,11 +91,9 @@ def train(
         if (step + 1) % 20 == 0:
             progress.set_postfix(loss=f"{value.item():.4f}")
         if (step + 1) % SAVE_EVERY == 0 or step + 1 == steps:
-            done = {"step": step + 1, "seconds": earlier + perf_counter() - began}
-            save(file, model, optimizer, average, done)
+            save(file, model, optimizer, average, step + 1)
     average.copy_to(model.parameters())
     model.eval().requires_grad_(False)
-    return earlier + perf_counter() - began
 
 
 def training_options(
@@ -172,7 +156,7 @@ def save(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     average: EMAModel,
-    done: dict[str, float],
+    step: int,
 ) -> None:
     """Write a checkpoint."""
     # not the state_dict: it has T5's shared embeddings twice, which safetensors refuses
@@ -180,13 +164,13 @@ def save(
     tensors |= {f"average.{i}": value for i, value in enumerate(average.shadow_params)}
     for i, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{key}": value for key, value in moments.items()}
-    save_tensors(file, tensors, done)
+    save_tensors(file, tensors, {"step": step})
 
 
 def restore(
     file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, average: EMAModel
-) -> tuple[int, float]:
-    """Load a checkpoint; returns the number of steps done and the seconds they took."""
+) -> int:
+    """Load a checkpoint; returns the number of steps done."""
     header, tensors = load_tensors(file)
     for name, parameter in model.named_parameters():
         parameter.data.copy_(tensors[f"model.{name}"])
@@ -200,7 +184,7 @@ def restore(
             _, index, moment = key.split(".")
             state["state"].setdefault(int(index), {})[moment] = value
     optimizer.load_state_dict(state)
-    return header["step"], header["seconds"]
+    return int(header["step"])
 
 
 def train_vae(images: Tensor, widths: tuple[int, ...], training: Training) -> AutoencoderKL:
@@ -294,8 +278,8 @@ def train_denoiser(
     latents: Tensor,
     scheduler: AnyScheduler,
     training: Training,
-) -> float:
-    """Train a diffusion network on precomputed latents; returns the seconds it took.
+) -> None:
+    """Train a diffusion network on precomputed latents.
 
     Args:
         predict: maps noisy latents, (batch,) times and captions to what the scheduler predicts,
@@ -315,7 +299,7 @@ def train_denoiser(
         target = noise if predicts_noise else scheduler.get_velocity(clean, noise, times)
         return F.mse_loss(found.float(), target)
 
-    return train(name, modules, loss, 1e-3, training)
+    train(name, modules, loss, 1e-3, training)
 
 
 def save_half(pipeline: DiffusionPipeline, folder: Path) -> None:

@@ -5,9 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from scripts.demo import emoji
-from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets, save_sheets
+from scripts.demo.emoji import TONES, VENDORS, Emoji, load_sheets
 from scripts.demo.probing import save_features
 from scripts.demo.texts import make_tokenizer
 from tests.conftest import ASSETS
@@ -56,17 +57,21 @@ def test_a_tokenizer_of_captions_has_tokens_for_any_text(images, tmp_path):
     assert make_tokenizer(images.captions, tmp_path, 24).get_vocab() == tokenizer.get_vocab()
 
 
-def test_sheets_keep_every_pixel_and_every_name_and_damaged_ones_are_named(images, tmp_path):
-    folder = tmp_path / "new" / "folder"
-    save_sheets(images, folder)
-    loaded = load_sheets(folder)
-    assert loaded.concepts == images.concepts and torch.equal(loaded.pixels, images.pixels)
-    (folder / "twemoji.webp").write_bytes(b"RIFF")
+def test_sheets_have_a_row_per_concept_and_a_column_per_tone_and_damaged_ones_are_named(tmp_path):
+    (tmp_path / "concepts.txt").write_text("ear\nnose\n")
+    rows = np.arange(2 * 6).reshape(2, 6).repeat(64, axis=0).repeat(64, axis=1).astype(np.uint8)
+    for place, vendor in enumerate(VENDORS):
+        sheet = np.stack([rows, rows + 12 * place, rows], axis=-1)
+        Image.fromarray(sheet).save(tmp_path / f"{vendor}.webp", lossless=True)
+    loaded = load_sheets(tmp_path)
+    assert loaded.concepts == ("ear", "nose")
+    assert (loaded.pixels[1, 2, 5, 0] == 11).all() and (loaded.pixels[1, 2, 5, 1] == 35).all()
+    (tmp_path / "twemoji.webp").write_bytes(b"RIFF")
     with pytest.raises(ValueError, match=r"twemoji.webp cannot be read"):
-        load_sheets(folder)
-    (folder / "concepts.txt").write_text("ear\n")
+        load_sheets(tmp_path)
+    (tmp_path / "concepts.txt").write_text("ear\n")
     with pytest.raises(ValueError, match=r"noto.webp has 384x128 pixels, but 1 .* need 384x64"):
-        load_sheets(folder)
+        load_sheets(tmp_path)
 
 
 def test_the_probe_recognizes_the_committed_images_and_their_features_are_its_own(tmp_path):
