@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from scripts.benchmarks.measuring import device_option, save_text, several
 from scripts.comparison.methods import METHODS, Entry, entries_of
-from scripts.comparison.models import IMAGES, MODELS, NAMED, OPEN, even_looks
+from scripts.comparison.models import BATCH, IMAGES, MODELS, NAMED, OPEN
 from scripts.comparison.pages import Result, Row, at_equal_details, save_curves, save_grid, table_of
 from scripts.comparison.scores import scores
 from vendi_guidance.commands.cli import Command
@@ -45,7 +45,6 @@ ALL = 10**6
 @several("--seed", "seeds", click.IntRange(0), (0,), "Seed of a run's first image.")
 @several("--steps", "steps", COUNT, (), "Number of steps.  [default: the model's]")
 @several("--guidance-scale", "scales", click.FLOAT, (), "CFG scale.  [default: the model's]")
-@several("--batch-size", "batch_sizes", COUNT, (16,), "Images per batch.")
 @click.option("--open", OPEN, type=COUNT, default=ALL, help="Use only this many open prompts.")
 @click.option("--named", NAMED, type=COUNT, default=ALL, help="Use only this many named prompts.")
 @device_option
@@ -56,7 +55,6 @@ def main(
     seeds: Sequence[int],
     steps: Sequence[int],
     scales: Sequence[float],
-    batch_sizes: Sequence[int],
     device: Any,
     output: Path,
     **counts: int,
@@ -77,8 +75,7 @@ def main(
         )
         with Stop() as stop:
             runs = Sweep(options, stop)
-            calls = steps or [demo.steps], scales or [demo.guidance_scale], batch_sizes
-            for called in product(*calls):
+            for called in product(steps or [demo.steps], scales or [demo.guidance_scale]):
                 results.append(compare(model, runs, prompts, entries, *called))
         save_grid(output / f"{model}.webp", results[-1])
     save_curves(output / "curves.png", results)
@@ -94,19 +91,18 @@ def compare(
     entries: Sequence[tuple[int, Entry]],
     steps: int,
     scale: float,
-    batch_size: int,
 ) -> Result:
     """Generate the runs of all seeds and entries, or what is missing of them, and score them."""
-    title = f"{model}, {steps} steps, CFG {scale:g}, batches of {batch_size}"
+    title = f"{model}, {steps} steps, CFG {scale:g}"
     found: dict[Entry, dict[str, list[Path]]] = {}
     for (seed, entry), kind in tqdm([*product(entries, prompts)], title, unit="run"):
         folder = runs.generate(
-            f"{steps}-steps-cfg-{scale:g}-by-{batch_size}/{seed}/{kind}/{entry.name}",
+            f"{steps}-steps-cfg-{scale:g}/{seed}/{kind}/{entry.name}",
             entry.diversity,
             sampler=entry.sample,
             prompts=str(prompts[kind]),
             images_per_prompt=IMAGES[kind],
-            batch_size=batch_size,
+            batch_size=BATCH,
             seed=seed,
             steps=steps,
             guidance_scale=scale,
@@ -114,7 +110,7 @@ def compare(
         found.setdefault(entry, {}).setdefault(kind, []).append(folder)
     probe = Path(str(asset(MODELS[model].probe)))
     rows = [Row(entry, scores(own, probe), own) for entry, own in found.items()]
-    return Result(title, even_looks(model), rows)
+    return Result(title, rows)
 
 
 if __name__ == "__main__":

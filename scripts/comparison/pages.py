@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 
 from scripts.benchmarks.measuring import table
 from scripts.comparison.methods import METHODS, OURS, UNGUIDED, Entry
-from scripts.comparison.scores import COLUMNS, Score
+from scripts.comparison.scores import COLUMNS
 from scripts.docs import picture
 from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.report.tables import in_words
+from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.files import whole_file
 
 LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)  # of named details kept
@@ -23,7 +25,7 @@ class Row(NamedTuple):
     """The scores of an entry, averaged over seeds, and its runs by the kind of prompts."""
 
     entry: Entry
-    scores: dict[str, Score]
+    scores: dict[str, Estimate]
     runs: Mapping[str, Sequence[Path]]
 
     @property
@@ -33,15 +35,9 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The comparison of methods on a model.
-
-    Attributes:
-        even: expected looks if each image showed a look drawn uniformly at random.
-        rows: of all entries, the unguided one first.
-    """
+    """The comparison of methods on a model: rows of all entries, the unguided one first."""
 
     title: str
-    even: float
     rows: list[Row]
 
     @property
@@ -53,11 +49,6 @@ class Result(NamedTuple):
             points[row.entry.method].append(row.point)
         return points
 
-    def gain(self, looks: float) -> float:
-        """Share of the possible gain: (looks - unguided) / (even - unguided)."""
-        _, plain = self.rows[0].point
-        return (looks - plain) / (self.even - plain)
-
 
 def table_of(results: Sequence[Result]) -> str:
     """A table with a row for each model, method and value."""
@@ -65,10 +56,9 @@ def table_of(results: Sequence[Result]) -> str:
     for result in results:
         for i, (entry, scores, _) in enumerate(result.rows):
             value = "" if entry.method == UNGUIDED else f"{entry.value:g}"
-            own = [format(scores[title], column.spec) for title, column in COLUMNS.items()]
-            gain = f"{result.gain(scores['looks'].value):.2f}"
-            cells.append(["" if i else result.title, entry.method, value, *own, gain])
-    return table(["model", "method", "value", *COLUMNS, "share of the gain"], cells, 3)
+            own = [in_words(scores.get(title), column.spec) for title, column in COLUMNS.items()]
+            cells.append(["" if i else result.title, entry.method, value, *own])
+    return table(["model", "method", "value", *COLUMNS], cells, 3)
 
 
 def at_equal_details(results: Sequence[Result]) -> str:
@@ -95,23 +85,22 @@ def _most_looks(curve: Sequence[tuple[float, float]], level: float) -> str:
 
 
 def save_curves(path: Path, results: Sequence[Result]) -> None:
-    """Plot the share of the possible gain against the share of named details kept: a panel for each
-    model, a line for each method."""
+    """Plot looks against the share of named details kept: a panel for each model, a line for each
+    method."""
     figure = Figure(figsize=(3.4 * len(results) + 1.8, 4), dpi=120, layout="constrained")
-    panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
+    panels = figure.subplots(1, len(results), squeeze=False)[0]
     legend: dict[str, Any] = {}
     for axes, result in zip(panels, results, strict=True):
         for method, curve in result.curves.items():
-            kept, gains = zip(*((kept, result.gain(looks)) for kept, looks in curve), strict=True)
+            kept, looks = zip(*curve, strict=True)
             place = [*METHODS].index(method) % len(MARKERS)
             style = {"color": f"C{place}", "marker": MARKERS[place], "markevery": slice(1, None)}
-            [line] = axes.plot(kept, gains, markersize=10 if method == OURS else 6, **style)
+            [line] = axes.plot(kept, looks, markersize=10 if method == OURS else 6, **style)
             legend.setdefault(method, line)
         least = min(row.point[0] for row in result.rows)
         axes.set(title=result.title, xlabel="named kept", xlim=(1.01, least - 0.02))
-        axes.axhline(1, color="grey", lw=0.8, ls=":")
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("share of the possible gain in looks")
+    panels[0].set_ylabel("looks per open prompt")
     beside: dict[str, Any] = {"loc": "outside right center", "frameon": False, "fontsize": 9}
     figure.legend(legend.values(), legend.keys(), **beside)
     with whole_file(path) as temporary:

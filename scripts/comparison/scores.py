@@ -3,38 +3,23 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import inf, isnan, nan
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 from torch import Tensor
 
-from scripts.comparison.efficientnet import image_features
+from scripts.comparison import efficientnet
 from scripts.comparison.models import NAMED, OPEN
-from vendi_guidance import Cosine, frechet_distance, vendi
+from vendi_guidance import Cosine, vendi
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.evaluation.inputs import NEIGHBOURS, looks_by_group
+from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
 from vendi_guidance.features.base import Labels, load_features
 from vendi_guidance.features.probe import TRAINING_FEATURES, Probe, load_probe
 from vendi_guidance.scores.groups import rows_by_label
-from vendi_guidance.scores.references import manifold_scores
-from vendi_guidance.scores.subsampling import mean_over_prompts
+from vendi_guidance.scores.subsampling import Estimate, mean_over_prompts
 from vendi_guidance.storage.imagefolder import read_timings
-
-
-class Score(NamedTuple):
-    """A score, nan if there is none, and the ends of its 95% confidence interval, if it has one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    def __format__(self, spec: str) -> str:
-        if isnan(self.value):
-            return "-"
-        ends = "" if self.low is None else f" ({self.low:{spec}} to {self.high:{spec}})"
-        return f"{self.value:{spec}}{ends}"
 
 
 class Judged(NamedTuple):
@@ -58,18 +43,16 @@ Values = Mapping[str, float]
 
 def within_prompts(run: Judged) -> Values:
     """The Vendi score of each prompt's images: cosine kernel, EfficientNet's features."""
-    features = image_features([*as_batch(run.folder).images])
+    features = efficientnet.embedder().embed([*as_batch(run.folder).images])
     rows = rows_by_label(run.prompts, len(features))
     return {str(prompt): float(vendi(features[own], Cosine())) for prompt, own in rows.items()}
 
 
 def against_references(run: Judged, score: str) -> Values:
     """A score of the run against real images, if the probe has any."""
-    if run.reference is None:
-        return {}
-    if score == "FD":
-        return {score: frechet_distance(run.features, run.reference)}
-    return {score: getattr(manifold_scores(run.features, run.reference, NEIGHBOURS), score)}
+    inputs = ScoreInputs(run.features, Cosine(), reference=run.reference)
+    found = dict(inputs.against_reference())
+    return {score: found[score]} if found else {}
 
 
 class Column(NamedTuple):
@@ -105,13 +88,13 @@ COLUMNS = {
     "Vendi": Column(OPEN, within_prompts, ".2f", inf),
     "precision": Column(OPEN, partial(against_references, score="precision"), ".3f"),
     "recall": Column(OPEN, partial(against_references, score="recall"), ".3f"),
-    "FD": Column(OPEN, partial(against_references, score="FD"), ".3g"),
+    "FD": Column(OPEN, partial(against_references, score="frechet_distance"), ".3g"),
     "evaluations": Column(OPEN, evaluations, ".1f"),
 }
 """By title."""
 
 
-def scores(runs: Mapping[str, Sequence[Path]], probe: Path) -> dict[str, Score]:
+def scores(runs: Mapping[str, Sequence[Path]], probe: Path) -> dict[str, Estimate]:
     """Scores by title, averaged over the seeds, with 95% intervals over prompts.
 
     Args:
@@ -126,10 +109,10 @@ def scores(runs: Mapping[str, Sequence[Path]], probe: Path) -> dict[str, Score]:
     found = {}
     for title, column in COLUMNS.items():
         pairs = (pair for run in judged[column.kind] for pair in column.values(run).items())
-        values = list(_means(pairs).values())
-        found[title] = Score(fmean(values) if values else nan)
-        if values and column.most is not None:
-            found[title] = Score(*mean_over_prompts(values, least=0.0, most=column.most))
+        if values := list(_means(pairs).values()):
+            found[title] = Estimate(fmean(values), None, None)
+            if column.most is not None:
+                found[title] = mean_over_prompts(values, least=0.0, most=column.most)
     return found
 
 

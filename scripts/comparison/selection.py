@@ -7,14 +7,14 @@ bandwidth is their median distance (Chen et al., NeurIPS 2018).
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 from PIL.Image import Image
 
 from scripts.comparison.call import Call
-from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance import open_image_embedder
+from vendi_guidance.evaluation.embedding import choose_kernel
 from vendi_guidance.kernels.subsets import greedy_subset
-from vendi_guidance.scores.bandwidth import median_distance
+from vendi_guidance.scores.groups import rows_by_label
 
 THUMBNAIL = 16  # pixels a side
 POOL_SEED_STEP = 10_000_000  # between the seeds of a sample's candidates
@@ -56,14 +56,11 @@ def most_diverse(images: Sequence[Image], prompts: Sequence[str]) -> list[int]:
     Returns:
         n indices of `images`, in the order of `prompts`.
     """
-    small = [image.convert("RGB").resize((THUMBNAIL, THUMBNAIL)) for image in images]
-    features = torch.from_numpy(np.stack([np.asarray(image) for image in small])).double() / 255
-    selected = {}
-    for prompt in dict.fromkeys(prompts):
-        rows = [row for row in range(len(images)) if prompts[row % len(prompts)] == prompt]
-        x = features[rows].flatten(1)
-        differ = bool((x != x[0]).any())
-        kernel = Gaussian(median_distance(x)).gram(x) if differ else x.new_ones(len(x), len(x))
-        subset = greedy_subset(kernel, torch.arange(len(rows)), prompts.count(prompt))
+    features, selected = open_image_embedder(f"pixels:{THUMBNAIL}").embed(images).double(), {}
+    of_prompts = rows_by_label([*prompts] * (len(images) // len(prompts)), len(images))
+    for prompt, rows in of_prompts.items():
+        kernel, _ = choose_kernel(None, {}, {"name": "thumbnails"}, features[rows])
+        places = torch.arange(len(rows))
+        subset = greedy_subset(kernel.gram(features[rows]), places, prompts.count(prompt))
         selected[prompt] = iter([rows[place] for place in subset])
     return [next(selected[prompt]) for prompt in prompts]

@@ -54,19 +54,20 @@ def attribute_rows(reports: Sequence["Report"]) -> list[list[str]]:
     firsts: dict[str, AttributeScores] = {}
     for report in reports:
         for one in report.attributes:
-            title, kept = one.attribute.title, _estimate(one.named_kept, ".0%")
+            title, kept = one.attribute.title, in_words(one.named_kept, ".0%")
             first, ratio = firsts.setdefault(title, one), None
             if first is not one:
                 ratio = change(first, one)
-            changed = "" if ratio is None else f"×{_estimate(ratio, '.2f')}"
+            changed = "" if ratio is None else f"×{in_words(ratio, '.2f')}"
             draws = ["–" if mean is None else f"{mean:.2f}" for mean in (one.training, one.even)]
-            effective = _estimate(one.effective_values, ".2f")
+            effective = in_words(one.effective_values, ".2f")
             row = [title, report.name, effective, changed, *draws, kept]
             rows.setdefault(title, []).append(row)
     return list(chain(*rows.values()))
 
 
-def _estimate(found: Estimate | None, form: str) -> str:
+def in_words(found: Estimate | None, form: str) -> str:
+    """A score and its interval, if it has one: "0.95 (0.90 to 0.99)"."""
     if found is None:
         return "–"
     value, low, high = found
