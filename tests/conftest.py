@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 from scripts.demo.emoji import CAPTION
 from tests.helpers import tiny_unets as unets
 from tests.helpers.browsing import PATIENCE
+from tests.helpers.devices import OnDevice
 from tests.helpers.tiny_folders import clip
 from tests.helpers.tiny_pipelines import CASES
 from tests.helpers.tiny_text import WIDTH
@@ -37,7 +38,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{count} browser tests not run: {NO_CHROMIUM}", yellow=True)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", help="where tests compute, such as cuda")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--device") != "cpu":
+        OnDevice(torch.device(config.getoption("--device"))).__enter__()
     config.addinivalue_line("markers", "slow: seconds long; `make quick` leaves it out")
 
 

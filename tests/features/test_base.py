@@ -58,7 +58,7 @@ def test_any_function_is_an_embedder_that_gives_a_row_for_each_item():
     lengths = FromFunction(lambda words: np.array([[len(word)] for word in words]), "length")
     features = lengths.embed(["a", "bcd"])
     assert features.dtype == torch.float32 and features.tolist() == [[1.0], [3.0]]
-    weighted = torch.nn.Linear(3, 2)
+    weighted = torch.nn.Linear(3, 2).to(X)
     features = FromFunction(lambda items: weighted(X[: len(items)]), "linear").embed("abc")
     assert features.shape == (3, 2) and not features.requires_grad
     for shape in ((3,), (2, 4)):

@@ -73,9 +73,9 @@ def by_their_library(kind, folder):
 def test_features_are_those_of_the_models_library_whatever_the_batches(spec):
     kind, _, folder = spec.partition(":")
     features, tokens = by_their_library(kind, folder)
-    torch.testing.assert_close(features.norm(dim=1), torch.ones(5))
+    assert torch.allclose(features.norm(dim=1), torch.ones(5))
     for embedder in (open_prompt_embedder(spec, batch_size=b) for b in (1, 64)):
-        torch.testing.assert_close(embedder.embed(PROMPTS), features)
+        torch.testing.assert_close(embedder.embed(PROMPTS), features, check_device=False)
     torch.testing.assert_close(*embedder.embed(["half of \ud83d", "half of ?"]))
     with pytest.raises(ValueError, match="nothing to embed"):
         embedder.embed([])

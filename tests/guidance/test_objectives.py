@@ -53,7 +53,7 @@ def golden_case(case):
     centres = unit(r.normal(size=(3, case["prompt_size"])))
     chosen = r.integers(3, size=n + b)
     t = unit(centres[chosen] + 0.1 * r.normal(size=(n + b, case["prompt_size"])))
-    z, features, t = map(torch.from_numpy, (z, features, t))
+    z, features, t = map(torch.tensor, (z, features, t))
     return z, t[n:], filled_window(features, t[:n])
 
 

@@ -19,12 +19,10 @@ from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.guidance.budget import (
     CANDIDATES,
-    LARGEST_BUDGET,
     LEAST,
     ROUNDS as USUAL_ROUNDS,
     USUAL_BUDGET,
     affordable,
-    budget_of,
 )
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import Rounds
@@ -282,20 +280,6 @@ def test_one_image_that_differs_says_what_a_prompt_leaves_open():
     found = spread(clean, same).flatten()
     torch.testing.assert_close(found[:3], torch.full((3,), OF_LARGEST * 5))
     assert found[3:].isnan().all()
-
-
-@pytest.mark.parametrize(
-    ("given", "budget"),
-    [
-        ({}, USUAL_BUDGET),
-        ({"diversity": 0.1}, USUAL_BUDGET),
-        ({"diversity": 0.75}, (USUAL_BUDGET + LARGEST_BUDGET) / 2),
-        ({"diversity": 1}, LARGEST_BUDGET),
-        ({"diversity": 1, "budget": 0.9}, 0.9),
-    ],
-)
-def test_the_upper_half_of_the_dial_spends_more(given, budget):
-    assert budget_of(VendiGuidance(**given).settings) == pytest.approx(budget)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

@@ -47,7 +47,8 @@ PIPELINES = list(DECODERS)[:-1]
 def pipeline(name):
     """A tiny pipeline that decodes."""
     stock = CASES[name.removesuffix(" with means")].make()
-    return type(stock)(**stock.components | {"vae": DECODERS[name]()})
+    made = type(stock)(**stock.components | {"vae": DECODERS[name]()})
+    return made.to(torch.empty(0).device)
 
 
 def draw(pipe, name, output_type, **more):
@@ -65,7 +66,7 @@ def encoder(width=5):
         torch.nn.AdaptiveAvgPool2d(3),
         torch.nn.Flatten(),
         torch.nn.Linear(36, width),
-    )
+    ).to(torch.empty(0).device)
 
 
 def with_gradient(module):

@@ -12,7 +12,7 @@ from vendi_guidance.scores import functional as scores
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
+    return torch.tensor(np.random.default_rng(seed).normal(size=shape))
 
 
 def scores_of(n: int) -> dict[str, Callable[..., Any]]:

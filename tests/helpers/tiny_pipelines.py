@@ -61,7 +61,7 @@ class Case:
         torch.manual_seed(0)
         pipeline = self.build()
         pipeline.set_progress_bar_config(disable=True)
-        return pipeline
+        return pipeline.to(torch.empty(0).device)
 
     def embeddings(self, prompts: Sequence[int]) -> dict[str, Any]:
         """The embeddings of these prompts, by argument."""

@@ -59,14 +59,6 @@ def test_distances_near_one_between_features_of_norm_fifty_survive_float32(signs
 
 
 @small
-@given(seeds, sizes, sizes, sizes)
-def test_on_the_unit_sphere_kernels_are_functions_of_the_inner_product(seed, n, m, d):
-    a, b = Cosine().unit(normal(seed, n, d)), Cosine().unit(normal(seed + 1, m, d))
-    for kernel in KERNELS:
-        torch.testing.assert_close(kernel.on_sphere(a @ b.T), kernel(a, b))
-
-
-@small
 @given(seeds, sizes, sizes, sizes, st.sampled_from(PAIRS))
 def test_a_product_has_the_elementwise_product_of_the_gram_matrices(seed, n, d, m, pair):
     x, t = 3 + normal(seed, n, d), normal(seed + 1, n, m)

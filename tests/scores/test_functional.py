@@ -43,7 +43,7 @@ def samples(draw, max_n=12):
     t = r.normal(size=(3, m))[r.integers(3, size=n)]
     spread = draw(st.sampled_from([0.0, 0.1, 1.0]))
     x, t = x + spread * r.normal(size=(n, d)), t + spread * r.normal(size=(n, m))
-    return torch.from_numpy(x), torch.from_numpy(t)
+    return torch.tensor(x), torch.tensor(t)
 
 
 def golden_sample(case):

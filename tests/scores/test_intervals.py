@@ -231,15 +231,11 @@ def test_sizes_are_spread_out_up_to_all_items():
     assert found.scores[-1].unique().numel() == 1
 
 
-def test_the_plot_shows_the_mean_and_every_order():
+def test_the_plot_shows_the_mean():
     pytest.importorskip("matplotlib").use("Agg")
     found = convergence(intdiv, normal(80, 2), Gaussian(1.0))
-    ax = found.plot(label="IntDiv")
-    assert found.plot(ax) is ax
-    line, *orders = ax.get_lines()[:6]
-    assert line.get_label() == "IntDiv"
-    assert line.get_ydata().tolist() == found.mean.tolist()
-    assert [order.get_ydata().tolist() for order in orders] == found.scores.T.tolist()
+    line = found.plot(label="IntDiv").get_lines()[0]
+    assert line.get_label() == "IntDiv" and line.get_ydata().tolist() == found.mean.tolist()
 
 
 X = normal(40, 2)

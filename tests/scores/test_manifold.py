@@ -47,7 +47,7 @@ def sets(draw):
     fresh = modes[r.integers(6, size=n)] + spread * r.normal(size=(n, d))
     copies = reference[r.integers(m, size=n)]
     x = np.where(r.random((n, 1)) < draw(st.sampled_from([0.0, 0.3])), copies, fresh)
-    return torch.from_numpy(x), torch.from_numpy(reference), k
+    return torch.tensor(x), torch.tensor(reference), k
 
 
 SCATTERED = 0.9 * normal(0, 30, 3), normal(1, 40, 3)
