@@ -4,7 +4,8 @@
   python -m scripts.benchmarks --device cuda --output out/benchmarks
   python -m scripts.benchmarks --quick                                small sizes, as a smoke test
 
-Takes under ten minutes on a GPU, half an hour on a laptop's CPU. Writes benchmarks.md.
+Takes under five minutes on a GPU, half an hour on a laptop's CPU. Writes benchmarks.md after every
+row; parts that it does not measure stay there.
 """
 
 from pathlib import Path
@@ -12,8 +13,8 @@ from pathlib import Path
 import click
 import torch
 
-from scripts.benchmarks import guidance, scores
-from scripts.benchmarks.measuring import device_option, machine, save_text
+from scripts.benchmarks import calls, guidance, scores
+from scripts.benchmarks.measuring import Page, device_option, several
 from vendi_guidance.commands.cli import Command
 
 SCORES = {
@@ -26,20 +27,27 @@ SCORES = {
 
 ON_GPU, QUICK = {250_000: ["conditional-rke", "fkea"]}, {200: [*SCORES[4_000], "fkea"]}
 
+PARTS = "scores", "guidance", "calls", "sdxl"
+
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @device_option
 @click.option("--output", type=click.Path(path_type=Path), default=Path("out/benchmarks"))
 @click.option("--quick", is_flag=True, help="Small sizes, as a smoke test; the times mean nothing.")
-def main(device: torch.device, output: Path, quick: bool) -> None:
+@several(
+    "--only", "names", click.Choice(PARTS), [], "Parts to measure. Default: all; sdxl on a GPU."
+)
+def main(device: torch.device, output: Path, quick: bool, names: tuple[str, ...]) -> None:
     output.mkdir(parents=True, exist_ok=True)
     on_gpu = device.type == "cuda"
     items = QUICK if quick else SCORES | ON_GPU if on_gpu else SCORES
     windows, batches = ((8,), (1, 2)) if quick else (guidance.WINDOWS, guidance.BATCHES)
-    parts = [f"{machine(device)}.", "## Scores", scores.all_methods(items, device)]
-    parts += ["## Guidance", *guidance.tables(windows, batches, device)]
-    parts += ["Whole calls at the default:", guidance.calls(device)]
-    save_text(output / "benchmarks.md", "\n\n".join(parts))
+    demo, sdxl = (calls.tables(name, device, quick) for name in calls.MODELS)
+    versions = scores.tables(items, device), guidance.tables(windows, batches, device), demo, sdxl
+    page = Page(output / "benchmarks.md", device)
+    for part, tables in zip(PARTS, versions, strict=True):
+        if part in names or (not names and (on_gpu or part != "sdxl")):
+            page.write(part, tables)
 
 
 if __name__ == "__main__":

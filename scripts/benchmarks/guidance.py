@@ -7,15 +7,11 @@ window's matrix, and eigh in the objective's precision, of another kernel matrix
 that the window does once per batch and bandwidth is not timed on either side.
 
 The space "latent" is the published setting. In "denoised", the scheduler's predictions are compared
-with a bandwidth that follows their distances. Whole calls of the demo SDXL are compared with the
-stock pipeline.
+with a bandwidth that follows their distances.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,26 +20,21 @@ from tqdm import tqdm
 from scripts.benchmarks.measuring import (
     POOLED,
     Measured,
-    in_mebibytes,
     in_seconds,
     measure,
     random_samples,
     ratio,
     table,
 )
-from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.guidance.budget import CANDIDATES
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
 from vendi_guidance.guidance.samples import ROWS_AT_ONCE, unit_rows
-from vendi_guidance.guidance.settings import DIVERSITY, SIGMA_SHARE
+from vendi_guidance.guidance.settings import SIGMA_SHARE
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.runs.loading import choose
-from vendi_guidance.runs.plan import AUTO
 from vendi_guidance.scores.linalg import to_precise
-from vendi_guidance.storage.assets import asset
 
 KERNEL_LATENT, KERNEL_PROMPT = Gaussian(0.8), Gaussian(0.3)
 KERNELS: dict[str, Gaussian | MedianGaussian] = {
@@ -51,7 +42,6 @@ KERNELS: dict[str, Gaussian | MedianGaussian] = {
     "denoised": MedianGaussian(SIGMA_SHARE),
 }
 
-CALL_TITLES = "call", "batch", "seconds", "peak MiB", "not guided, s", "ratio"
 STEP_TITLES = (
     *("window", "batch", "two products, s", "RKE", "Conditional-RKE"),
     *("with `eigh`, s", "Vendi", "Conditional-Vendi"),
@@ -62,7 +52,8 @@ WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
 
 
 def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device) -> Iterator[str]:
-    """For each space a table of steps, as multiples of their baselines."""
+    """For each space a table of steps, as multiples of their baselines; after each window and batch
+    size."""
     lines: dict[str, list[list[object]]] = {space: [] for space in KERNELS}
     for size in tqdm(windows, unit="window", leave=False):
         window = SlidingWindow(size)
@@ -76,9 +67,10 @@ def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device)
                 least = min(baseline.seconds for _, baseline in pairs)
                 cells += [in_seconds(least), *(ratio(*pair) for pair in pairs)]
             rows.append(cells)
-    for space, rows in lines.items():
-        yield f"Space `{space}`:"
-        yield table(STEP_TITLES, rows, 0)
+            yield "\n\n".join(
+                f"Space `{space}`:\n\n{table(STEP_TITLES, rows, 0)}"
+                for space, rows in lines.items()
+            )
 
 
 def measured(
@@ -117,24 +109,3 @@ def linear_algebra(window: SlidingWindow, latents: Tensor, with_eigh: bool) -> C
             torch.linalg.eigh(matrix)
 
     return necessary
-
-
-def calls(device: torch.device, batches: Sequence[int] = (1, 8, 16)) -> str:
-    """A table of calls of the demo SDXL at the default diversity, compared with stock calls."""
-    folder = asset("demo-sdxl")
-    dtype = getattr(torch, choose(AUTO, str(device), Path(folder))[0])
-    pipe = VendiGuidedSDXLPipeline.from_pretrained(folder, dtype=dtype).to(device)
-    pipe.set_progress_bar_config(disable=True)
-    sampling = {"num_inference_steps": 16, "guidance_scale": 5.0, "diversity_memory": "call"}
-
-    def call(batch: int, diversity: float) -> Any:
-        return pipe(["waving hand"] * batch, diversity=diversity, **sampling)
-
-    call(1, DIVERSITY)  # warm-up
-    rows: list[list[object]] = []
-    for batch in batches:
-        functions = [partial(call, batch, diversity) for diversity in (DIVERSITY, 0)]
-        run, stock = measure(functions, device, least=3, most=9)
-        times = in_seconds(run.seconds), in_mebibytes(run.peak), in_seconds(stock.seconds)
-        rows.append(["16 steps of the demo SDXL", batch, *times, ratio(run, stock)])
-    return table(CALL_TITLES, rows, 1)

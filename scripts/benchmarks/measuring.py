@@ -4,6 +4,7 @@ import ctypes
 import math
 import platform
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter, process_time
@@ -68,8 +69,7 @@ def measure(
             allocated = _reset_peak(device, trim=rounds == 0)
             start, cpu = perf_counter(), process_time()
             result = function()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            synchronize(device)
             seconds = min(best[i].seconds, perf_counter() - start)
             cpu = min(best[i].cpu, process_time() - cpu)
             peak = _peak_since(device, allocated)
@@ -79,12 +79,19 @@ def measure(
     return best
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait for the device's work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def machine(device: torch.device) -> str:
     """The device with its threads or memory, and the versions that timings depend on."""
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB; {versions}"
+        card = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+        return f"{card}, driver {_driver()}; {versions}"
     return f"{_processor()}, {torch.get_num_threads()} threads; {versions}"
 
 
@@ -117,6 +124,31 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], text_columns:
     rules = ["---"] * text_columns + ["--:"] * (len(titles) - text_columns)
     lines = [titles, rules, *rows]
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
+
+
+class Page:
+    """A page of measurements on one machine, with a part for each title.
+
+    Raises:
+        click.ClickException: the file has measurements of another machine.
+    """
+
+    def __init__(self, path: Path, device: torch.device) -> None:
+        self.path, self.head, self.parts = path, f"{machine(device)}.", dict[str, str]()
+        if path.exists():
+            head, *parts = path.read_text("utf-8").rstrip().split("\n\n## ")
+            if head != self.head:
+                raise click.ClickException(
+                    f"{path} was measured on another machine, {head} Give another --output."
+                )
+            self.parts = dict(part.split("\n\n", 1) for part in parts)
+
+    def write(self, title: str, versions: Iterable[str]) -> None:
+        """Write a part anew with each of its versions, so that nothing measured is lost."""
+        for text in versions:
+            self.parts[title] = text
+            parts = [f"## {title}\n\n{text}" for title, text in self.parts.items()]
+            save_text(self.path, "\n\n".join([self.head, *parts]))
 
 
 def save_text(path: Path, text: str) -> None:
@@ -162,6 +194,12 @@ def _status(name: str) -> int:
     lines = _MEMORY_STATUS.read_text().splitlines()
     line = next(line for line in lines if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024
+
+
+def _driver() -> str:
+    """The version of NVIDIA's driver."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
 
 
 def _processor() -> str:

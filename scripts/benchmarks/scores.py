@@ -6,7 +6,7 @@ Approximations are compared with the exact score instead, in time and in value. 
 in single precision: images in 50 clusters of 768 dimensions, prompts in 50 clusters of 512.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -157,13 +157,14 @@ METHODS = {
 TITLES = "n", "method", "seconds", "peak MiB", "baseline", "seconds", "ratio", "difference"
 
 
-def all_methods(items: Mapping[int, Iterable[str]], device: torch.device) -> str:
-    """The table, for a mapping from numbers of items to names of methods."""
+def tables(items: Mapping[int, Iterable[str]], device: torch.device) -> Iterator[str]:
+    """The table, after each row, for a mapping from numbers of items to names of methods."""
     rows: list[list[str]] = []
     for n, names in items.items():
         sample = make_sample(n, device)
-        rows += [row(METHODS[name], sample, device) for name in names]
-    return table(TITLES, rows, 2)
+        for name in names:
+            rows.append(row(METHODS[name], sample, device))
+            yield table(TITLES, rows, 2)
 
 
 def make_sample(n: int, device: torch.device) -> Sample:
