@@ -15,7 +15,7 @@ from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
 from vendi_guidance.evaluation.report.tables import score_table
 
 ONE = {"report.html", "report.json"}
-PROMPTS_TOO = {"decomposition.png", "convergence.png"}
+PROMPTS_TOO = {"convergence.png"}
 SETTINGS = {"truncation": 4, "references": sample_images(12), "seconds": [0.5] * 64}
 
 

@@ -226,15 +226,8 @@ def names_of(folders: tuple[Path, ...]) -> list[str]:
 
 
 def remark(report: Report) -> str:
-    """How many images and prompts were scored, and which scores are left out."""
-    settings = report.settings
-    images, prompts, labeled = (settings.get(key, 0) for key in ("images", "prompts", "labeled"))
-    text = f"{report.name}: {counted(images, 'image')}"
+    """How many images and prompts were scored."""
+    images, prompts = (report.settings.get(key, 0) for key in ("images", "prompts"))
     if not prompts:
-        return f"{text} without prompts: conditional scores are left out."
-    text += f" of {counted(prompts, 'prompt')}"
-    if not labeled:
-        return f"{text} without known labels: prompt fidelity and looks are left out."
-    if labeled < images:
-        return f"{text}; prompt fidelity and looks cover the {labeled} with known labels."
-    return f"{text}."
+        return f"{report.name}: {counted(images, 'image')} without prompts."
+    return f"{report.name}: {counted(images, 'image')} of {counted(prompts, 'prompt')}."

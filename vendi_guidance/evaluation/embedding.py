@@ -113,7 +113,7 @@ class ImageReader:
         """
         every = list(range(len(images)))
         if isinstance(embedder, (Tensor, np.ndarray)):
-            features = _checked(embedder, "the given features", len(images))
+            features = checked(embedder, "the given features", len(images))
             return FileFeatures(features, every, []), GIVEN
         if isinstance(embedder, str):
             embedder = open_image_embedder(embedder)
@@ -123,7 +123,7 @@ class ImageReader:
             found = FileFeatures(features, every, [])
         else:
             found = file_features(paths, embedder, **vars(self))
-        features = _checked(found.features, f"{embedder.name}'s features", len(found.kept))
+        features = checked(found.features, f"{embedder.name}'s features", len(found.kept))
         about = {"name": embedder.name, "settings": embedder.settings}
         return found._replace(features=features), about
 
@@ -157,7 +157,7 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
         inputs = replace(inputs, seconds=seconds)
     if batch.prompts is not None:
         if isinstance(embedding.prompt, (Tensor, np.ndarray)):
-            t, embedder = _checked(embedding.prompt, "the prompts' features", given)[kept], GIVEN
+            t, embedder = checked(embedding.prompt, "the prompts' features", given)[kept], GIVEN
         else:
             t, embedder = embed_prompts(batch.prompts, embedding.prompt)
         kernel_t, kernel = choose_kernel(embedding.kernel_prompt, PROMPT_SIGMAS, embedder, t)
@@ -175,7 +175,7 @@ def embed_prompts(
         embedder = open_prompt_embedder(embedder)
 
     def embed(distinct: list[str]) -> Tensor:
-        return _checked(embedder.embed(distinct), f"{embedder.name}'s features", len(distinct))
+        return checked(embedder.embed(distinct), f"{embedder.name}'s features", len(distinct))
 
     return embed_distinct(prompts, embed), {"name": embedder.name, "settings": embedder.settings}
 
@@ -199,7 +199,7 @@ def choose_kernel(
     return Gaussian(sigma), {"name": "Gaussian", "sigma": sigma, "chosen": "median distance"}
 
 
-def _checked(features: Features, name: str, n: int) -> Tensor:
+def checked(features: Features, name: str, n: int) -> Tensor:
     """A copy of valid (n, d) features on the CPU."""
     try:
         checked = as_features(features)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from vendi_guidance.evaluation.attributes import Attribute, AttributeScores, attribute_scores
-from vendi_guidance.evaluation.embedding import Embedded, ImageReader, embed_prompts
+from vendi_guidance.evaluation.embedding import Embedded, ImageReader, checked, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labels, PromptEmbedder
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.scores.alignment import clip_cosines
@@ -162,21 +163,11 @@ def judge_attributes(found: Embedded, judges: Judges, reader: ImageReader) -> li
 def _faithfulness(found: Embedded, given: str | Sequence[float] | Tensor) -> tuple[Tensor, str]:
     """(n,) float64 faithfulness of the images that could be read, and the name of its source."""
     if isinstance(given, str):
-        return _numbers(found.batch.column(given), len(found.kept), given), f"column {given}"
-    return _numbers(given, found.given, "given")[found.kept], "given numbers"
-
-
-def _numbers(values: Sequence[float] | Tensor, n: int, name: str) -> Tensor:
-    try:
-        numbers = torch.as_tensor(values).detach().cpu().double()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"faithfulness ({name}) must be numbers: {error}") from None
-    if numbers.shape != (n,):
-        got = f"got shape {tuple(numbers.shape)}"
-        raise ValueError(f"faithfulness ({name}) must be {n} numbers, one for each image, {got}")
-    if not numbers.isfinite().all():
-        raise ValueError(f"faithfulness ({name}) must be finite, got NaN or infinity")
-    return numbers
+        column = torch.tensor(found.batch.column(given), dtype=torch.float64, device="cpu")
+        return column, f"column {given}"
+    numbers = (given if isinstance(given, Tensor) else np.asarray(given)).reshape(-1, 1)
+    values = checked(numbers, "the numbers for faithfulness", found.given)
+    return values[found.kept, 0].double(), "given numbers"
 
 
 def _labels(found: Embedded, given: Labels | Probe | None, reader: ImageReader) -> Labels | None:

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from math import log
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -38,11 +37,8 @@ STYLE: dict[Any, Any] = {
 def draw_figures(reports: Sequence["Report"]) -> dict[str, Figure]:
     """The figures by file name without suffix, except those that the reports have no data for."""
     with style():
-        figures = {
-            "decomposition": _decomposition(reports),
-            "convergence": _convergence(reports),
-        }
-    return {name: figure for name, figure in figures.items() if figure is not None}
+        figure = _convergence(reports)
+    return {} if figure is None else {"convergence": figure}
 
 
 def save_png(figure: Figure, path: Path) -> None:
@@ -68,30 +64,6 @@ def style() -> Iterator[None]:
         # prompts may be in any script, and the page uses the reader's own fonts
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
-
-
-def _decomposition(reports: Sequence["Report"]) -> Figure | None:
-    """H(X) = H(X|T) + I(X;T), a bar for each run."""
-    names = ("conditional_vendi", "information_vendi")
-    if not all(name in report.scores for report in reports for name in names):
-        return None
-    figure = Figure(figsize=(WIDTH, 0.9 + 0.75 * len(reports)), layout="constrained")
-    axes = figure.subplots()
-    for place, report in enumerate(reports):
-        start = 0.0
-        for name, alpha, word in zip(names, (1.0, 0.4), ("the model", "prompts"), strict=True):
-            length = log(report.scores[name].value)
-            axes.barh(place, length, left=start, color=COLOURS[place], alpha=alpha, height=0.5)
-            side, x = ("right", start + length) if start else ("left", 0)
-            axes.text(x, place - 0.42, f"{word} {length:.2f}", ha=side, va="center", fontsize=9)
-            start += length
-    axes.set_yticks(range(len(reports)), [one_line(report.name, 16) for report in reports])
-    for label in axes.get_yticklabels():
-        label.set_parse_math(False)
-    axes.invert_yaxis()
-    axes.set_ylim(len(reports) - 0.6, -0.65)
-    axes.set_xlabel("entropy of the images, nats")
-    return figure
 
 
 def _convergence(reports: Sequence["Report"]) -> Figure | None:
