@@ -10,7 +10,7 @@ GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance
 PHOTOS := $(GENERATE) --model assets/demo-photos
 OPEN := --images-per-prompt 16 $(DEMO)
 NAMED := --images-per-prompt 8 $(DEMO)
-EVALUATE := $(BIN)/vendi-guidance evaluate --overwrite
+EVALUATE := $(BIN)/vendi-guidance evaluate
 
 .PHONY: demo docs test quick test-portable setup clean
 

@@ -50,6 +50,7 @@ from vendi_guidance.pipelines.vendi_guided_sdxl import (
 )
 from vendi_guidance.scores.alignment import (
     clip_score as clip_score,
+    group_vendi as group_vendi,
     in_batch_similarity as in_batch_similarity,
 )
 from vendi_guidance.scores.bandwidth import median_distance as median_distance
@@ -75,7 +76,6 @@ from vendi_guidance.scores.metrics import (
 )
 from vendi_guidance.scores.modes import (
     find_modes as find_modes,
-    group_scores as group_scores,
 )
 from vendi_guidance.scores.references import (
     frechet_distance as frechet_distance,

@@ -62,14 +62,8 @@ main.add_command(convergence.main, "convergence")
 @main.command(cls=Command, context_settings={"show_default": True})
 @output_option
 @click.option("--pairs", "count", type=click.IntRange(min=12), default=1000, help="Sample size.")
-@click.option(
-    "--nearest",
-    type=click.Choice(["modes", "points"]),
-    default="modes",
-    help="Pair texts and images with close modes, or close points.",
-)
 @repeats_option
-def mixtures(output: Path, count: int, nearest: str, repeats: int) -> None:
+def mixtures(output: Path, count: int, repeats: int) -> None:
     """Gaussian mixtures in two dimensions (Conditional-Vendi, figure 11)."""
     figure = Figure(figsize=(10, 6), layout="constrained")
     rows = figure.subplots(2, 3, width_ratios=[2, 2, 3])
@@ -79,8 +73,7 @@ def mixtures(output: Path, count: int, nearest: str, repeats: int) -> None:
     ]
     for (first, last, lines), (title, modes, settings) in zip(rows, sweeps, strict=True):
         mixtures = [
-            [samples.mixture(*setting, count, i, nearest) for setting in settings]
-            for i in range(repeats)
+            [samples.mixture(*setting, count, i) for setting in settings] for i in range(repeats)
         ]
         scores = collect(samples.mixture_scores(pairs) for pairs in mixtures)
         print_means(title, modes, scores)

@@ -48,21 +48,15 @@ def ring(modes: int) -> np.ndarray:
     return (modes > 1) * RADIUS * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def mixture(text_modes: int, image_modes: int, count: int, seed: int, nearest: str) -> Pairs:
-    """Texts and images from Gaussian mixtures, paired so that partners are close.
-
-    Args:
-        count: number of pairs.
-        nearest: the pairing minimises the sum of squared distances between the "modes" of texts and
-            images, or between the "points" themselves.
-    """
+def mixture(text_modes: int, image_modes: int, count: int, seed: int) -> Pairs:
+    """`count` pairs of texts and images from Gaussian mixtures, paired so that the sum of squared
+    distances between the modes of partners is least."""
     r = np.random.default_rng(seed)
     text_groups, image_groups = np.arange(count) % text_modes, np.arange(count) % image_modes
     text_centres, image_centres = ring(text_modes)[text_groups], ring(image_modes)[image_groups]
     texts = text_centres + SPREAD * r.normal(size=(count, 2))
     images = image_centres + SPREAD * r.normal(size=(count, 2))
-    sides = (text_centres, image_centres) if nearest == "modes" else (texts, images)
-    _, partners = linear_sum_assignment(cdist(*sides, "sqeuclidean"))
+    _, partners = linear_sum_assignment(cdist(text_centres, image_centres, "sqeuclidean"))
     return Pairs(texts, images[partners], text_groups)
 
 

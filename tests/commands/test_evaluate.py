@@ -92,6 +92,15 @@ def test_two_runs_are_compared_by_the_papers_scores_with_intervals(
             assert found["low"] < found["change"] < found["high"]
 
 
+def test_the_protocol_of_groups_scores_four_images_of_a_prompt(evaluated, emoji, tmp_path):
+    assert "in-group Vendi" in said_by(evaluated(emoji, *PIXELS, "--protocol", "group-vendi"))
+    found = content(tmp_path / "report")["runs"][0]["scores"]["group_vendi"]
+    assert found["basis"] == "pixels, cosine; groups of 4, n = 16" and 1 < found["value"] < 4
+    few = save_run(tmp_path / "few", [f"cat, {number}" for number in range(8)])
+    said = said_by(evaluated(few, *PIXELS, "--protocol", "group-vendi"))
+    assert "in-group Vendi (4 images of a prompt)" in said
+
+
 def test_images_of_other_things_are_evaluated_with_any_embedders_and_references(
     evaluated, tiny_sdxl_folder, tmp_path
 ):
@@ -173,7 +182,7 @@ def test_without_output_the_report_is_beside_the_images(evaluated, emoji, tmp_pa
     assert names == [str(emoji), str(tmp_path / "again" / "emoji")]
 
 
-def test_only_a_report_of_the_same_folders_is_replaced_unless_asked(evaluated, emoji, tmp_path):
+def test_a_report_is_replaced_and_other_files_are_never_touched(evaluated, emoji, tmp_path):
     other = save_run(tmp_path / "other", ["cat", "Dog, asleep"], seed=1)
     report = tmp_path / "report"
     said = said_by(evaluated(emoji, other))
@@ -181,15 +190,12 @@ def test_only_a_report_of_the_same_folders_is_replaced_unless_asked(evaluated, e
     assert evaluated(emoji, other, "--sigma-image", 2).exit_code == 0
     before = contents(report)
     (report / "notes.txt").write_text("mine")
-    assert_refused(evaluated(emoji), "--overwrite", "other folders", "../emoji, ../other")
-    assert contents(report) == before | {"notes.txt": b"mine"}
-    assert evaluated(emoji, "--overwrite").exit_code == 0
+    assert evaluated(emoji).exit_code == 0
     assert contents(report).keys() == before.keys() | {"notes.txt"}
     assert len(content(report)["runs"]) == 1
     (report / "report.json").write_text('{"format": "another program\'s"}')
     before = contents(report)
-    for more in ((), ("--overwrite",)):
-        assert_refused(evaluated(emoji, *more), "is not empty and has no report")
+    assert_refused(evaluated(emoji), "is not empty and has no report")
     assert contents(report) == before
 
 

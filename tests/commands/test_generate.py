@@ -152,7 +152,7 @@ def test_overwrite_replaces_a_run_and_nothing_else(make, run_of, tmp_path):
         ("--height 20", ["height", "divisible by 8", "20"]),
         ("--window-in no.safetensors", ["no.safetensors"]),
         ("--window-out no/such/w.safetensors", ["no/such/w.safetensors"]),
-        ("--window-out .", ["--window-out . is a folder"]),
+        ("--window-out .", ["'--window-out': File '.' is a directory"]),
         ("--model no/such/model", ["no/such/model", "model_index.json"]),
         ("--variant fp16", ["cannot be loaded", "fp16"]),
         ("--diversity-rounds 1 --window-in {other}", ["width 7"]),

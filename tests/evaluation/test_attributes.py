@@ -133,15 +133,6 @@ def test_two_runs_are_compared_over_the_prompts_that_both_leave_open():
     assert change(one, scored([0, 255], ["a dark room"] * 2)) is None
 
 
-def test_attributes_of_different_prompts_may_share_a_name():
-    levels, prompts = [0, 255, 0, 255] * 2, ["a"] * 4 + ["b"] * 4
-    hues = [Attribute("hue", ("r", "g"), "a"), Attribute("hue", ("x", "y"), "b")]
-    for found in judged(levels, prompts, hues, Brightness()):
-        assert found.effective_values[0] == pytest.approx(2)
-        mixed = 2 * 4 / 16 * (2 * log(2) - 0.75 * log(3)) + 6 / 16 * log(2)
-        assert log(found.even) == pytest.approx(mixed)
-
-
 # Judges
 
 
@@ -184,9 +175,8 @@ def test_a_judge_reads_each_image_once_however_many_the_attributes():
         ('{"hair": {"black": "all", "brown": 1}}', "hair must have a share of each value, got"),
         ('{"hair": {"black": -1, "brown": 2}}', "a share of each value"),
         ('{"hair": {"black": 0, "brown": 0}}', "a share of each value"),
-        ('{"hair": {}}', "a share of each value"),
-        ('{"prompts": {"a cat": 3}}', "a cat must be an object"),
-        ('{"attributes": {}}', "has no attributes"),
+        ('{"hair": {}}', "at least two different values"),
+        ("{}", "must be an object"),
         ("[" * 100_000, "not JSON"),
     ],
 )
@@ -196,18 +186,10 @@ def test_a_file_of_something_else_is_named(tmp_path, content, words):
         load_attributes(tmp_path / "attributes.json")
 
 
-def test_attributes_are_for_all_prompts_or_for_one(tmp_path):
+def test_attributes_have_values_and_may_have_their_shares(tmp_path):
     path = tmp_path / "attributes.json"
-    light = '{"light": ["dark", "bright"]}'
-    path.write_text(light)
-    assert load_attributes(str(path)) == [LIGHT]
-    path.write_text(f'{{"attributes": {light}, "prompts": {{"a": {{"b": {{"c": 3, "d": 1.5}}}}}}}}')
-    assert load_attributes(path) == [LIGHT, Attribute("b", ("c", "d"), "a", (3, 1.5))]
-    attribute = Attribute("light", LIGHT.values, "a room")
-    [found] = scored([0, 255], ["a room", "a cave"], attribute).by_prompt
-    assert found.prompt == "a room"
-    with pytest.raises(ValueError, match=r"light \(a hall\)' applies to no image's prompt"):
-        scored([0], ["a room"], Attribute("light", LIGHT.values, "a hall"))
+    path.write_text('{"light": ["dark", "bright"], "b": {"c": 3, "d": 1.5}}')
+    assert load_attributes(str(path)) == [LIGHT, Attribute("b", ("c", "d"), (3, 1.5))]
 
 
 @pytest.mark.parametrize("name", ["demo-probe", "demo-photos-probe", "demo-faces-probe"])

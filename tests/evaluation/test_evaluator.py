@@ -22,7 +22,7 @@ from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
-from vendi_guidance.scores.alignment import in_batch_similarity
+from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
 from vendi_guidance.scores.references import manifold_scores
 
 KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt
@@ -34,11 +34,13 @@ def values(report) -> dict[str, float]:
 
 def test_every_score_is_that_of_the_features():
     reference = sample_images(20, seed=5)
-    report = report_of(24, truncation=3, references=reference, seconds=[1.0, 2.0, 3.0] * 8)
+    given = {"references": reference, "seconds": [1.0, 2.0, 3.0] * 8}
+    report = report_of(24, truncation=3, group_size=3, **given)
     x, t = COLOURS.embed(sample_images(24)), WORDS.embed(prompts(24))
     real = COLOURS.embed(reference)
     expected = {
         "in_batch_similarity": in_batch_similarity(x, prompts(24)),
+        "group_vendi": group_vendi(x, prompts(24), 3),
         "kernel_distance": fidelity.kernel_distance(x, real),
         "frechet_distance": fidelity.frechet_distance(x, real),
         "seconds_per_image": 2.0,

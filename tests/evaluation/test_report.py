@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.helpers.batches_at_hand import labels_of, report_of, sample_images
 from vendi_guidance.evaluation.evaluator import compare
-from vendi_guidance.evaluation.report.figures import draw_figures
+from vendi_guidance.evaluation.report.figures import convergence_figure
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
 from vendi_guidance.evaluation.report.tables import score_table
 
@@ -67,7 +67,7 @@ def test_an_image_or_two_without_prompts_are_enough(tmp_path, count):
 
 def test_the_data_hold_every_number_and_what_decides_it(comparison, folder):
     report, content = comparison.first, json.loads((folder / "report.json").read_text())
-    assert (content["format"], content["version"]) == ("vendi-guidance report", 5)
+    assert (content["format"], content["version"]) == ("vendi-guidance report", 6)
     assert [run["name"] for run in content["runs"]] == [report.name, "spread 10"]
     run = content["runs"][0]
     assert run["scores"] == {name: asdict(score) for name, score in report.scores.items()}
@@ -102,12 +102,12 @@ def test_the_table_of_two_runs_fits_80_columns(comparison):
 
 
 def test_what_is_left_out_is_said():
-    figures = draw_figures([report_of(3, prompts=None)])
+    assert convergence_figure([report_of(3, prompts=None)]) is None
     many = [f"prompt {i // 2}" for i in range(60)]
-    page = as_page([report_of(60, prompts=many)], None, figures)
+    page = as_page([report_of(60, prompts=many)], None, None)
     assert "… 18 more prompts …" in page
     assert "All 30 prompts" in page
-    one = as_page([report_of(60, prompts=["one"] * 60)], None, figures)
+    one = as_page([report_of(60, prompts=["one"] * 60)], None, None)
     group = one[one.index('id="prompts"') : one.index('id="modes"')]
     assert group.count("<img") == OF_EACH_GROUP
     assert "distinct of 60" in group

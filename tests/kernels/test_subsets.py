@@ -5,7 +5,7 @@ import torch
 
 from tests.helpers.every_score import normal
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.kernels.subsets import greedy_subset
+from vendi_guidance.kernels.subsets import diverse_subset, greedy_subset
 
 
 def log_det(full: torch.Tensor, rows) -> float:
@@ -31,6 +31,16 @@ def test_copies_are_taken_last():
     full = Gaussian(1.0).gram(x)
     assert set(greedy_subset(full, torch.arange(5), 3)) == {0, 3, 4}
     assert sorted(greedy_subset(full, torch.arange(5), 5)) == [0, 1, 2, 3, 4]
+
+
+def test_a_diverse_subset_begins_in_the_middle_and_ends_where_only_copies_are_left():
+    full = Gaussian(2.0).gram(normal(0, 12, 3))
+    rows = [row % 12 for row in diverse_subset(full.repeat(2, 2), 20)]
+    assert rows[0] == int(full.sum(dim=0).argmax()) and sorted(rows) == [*range(12)]
+    for count in range(1, 12):
+        free = {*range(12)} - {*rows[:count]}
+        best = max(log_det(full, [*rows[:count], row]) for row in free)
+        assert log_det(full, rows[: count + 1]) == pytest.approx(best)
 
 
 @pytest.mark.parametrize("count", [0, 3])

@@ -264,13 +264,3 @@ def test_an_error_is_reported_once(undisturbed, team):
     assert team.run("--resume", "--steps", 4) == [2, 2]
     assert "".join(team.said).count("--steps is 4, was 3") == 1
     assert repeatable(team.output) == repeatable(undisturbed.output)
-
-
-def test_a_warning_if_only_one_process_was_started(monkeypatch, caplog):
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # as `accelerate launch --cpu --num_processes 2`
-    with process_group("cpu") as group:
-        assert (group.rank, group.count, group.device) == (0, 1, "cpu")
-        assert group.share(3) == [(3, {})]
-    assert "accelerate has started only one process" in caplog.text
-    assert "--multi_gpu" in caplog.text

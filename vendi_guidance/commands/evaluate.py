@@ -43,7 +43,7 @@ from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.tables import score_table
-from vendi_guidance.evaluation.report.writer import read_report, relative, save_report
+from vendi_guidance.evaluation.report.writer import read_report, save_report
 from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import load_features
 from vendi_guidance.kernels.standard import Gaussian
@@ -51,11 +51,12 @@ from vendi_guidance.runs.plan import check_device
 from vendi_guidance.storage.files import UNFINISHED
 from vendi_guidance.storage.messages import counted
 
+INCEPTION, GROUP_SIZE = "timm:inception_v3.tv_in1k", 4  # of in-group Vendi
 LISTED = 10  # unreadable files that are listed by name
 
 COMMON = (
     *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
-    *("output", "overwrite", "device"),
+    *("protocol", "output", "device"),
 )
 
 
@@ -85,6 +86,11 @@ def sigma_option(kind: str) -> Any:
     show_default="the demo's training images for its prompts, else none",
     help="Real images to compare with: a folder, or a .npy, .npz or .safetensors file of features.",
 )
+@feature_option(
+    "--protocol",
+    type=click.Choice(["group-vendi"]),
+    help="group-vendi: also score 4 images of a prompt.",
+)
 @judge_option(
     "--faithfulness",
     metavar="COLUMN",
@@ -94,9 +100,8 @@ def sigma_option(kind: str) -> Any:
     "--output",
     type=PATH,
     show_default="FOLDER-report, beside FOLDER",
-    help="Folder for the report. An earlier report on the same folders is replaced.",
+    help="Folder for the report. An earlier report is replaced.",
 )
-@output_option("--overwrite", is_flag=True, help="Also replace a report on other folders.")
 @output_option("--cache", type=PATH, help="Folder to store features in for reuse.")
 @output_option("--workers", type=click.IntRange(0), default=0, help="Extra processes for decoding.")
 @output_option(
@@ -109,11 +114,11 @@ def sigma_option(kind: str) -> Any:
 def main(
     folders: tuple[Path, ...],
     output: Path | None,
-    overwrite: bool,
     sigma_image: float | None,
     sigma_prompt: float | None,
     truncation: int | None,
     reference: Path | None,
+    protocol: str | None,
     faithfulness: str | None,
     cache: Path | None,
     workers: int,
@@ -132,13 +137,16 @@ def main(
     if 0 < len(without) < len(folders):
         raise ValueError(f"{without[0]} has no prompts: to compare folders, give both prompts")
     output = output or default_output(folders)
-    check_earlier(output, folders, overwrite)
+    check_output(output)
     prompts = [prompt for batch in batches for prompt in batch.prompts or []]
+    if protocol is not None:
+        scoring["image_embedder"] = scoring["image_embedder"] or INCEPTION
     embedding, judges, fallbacks, own = open_scoring(prompts, device, **scoring)
     reference = reference or own
     sigmas = {"kernel_image": sigma_image, "kernel_prompt": sigma_prompt}
     kernels: Any = {name: sigma and Gaussian(sigma) for name, sigma in sigmas.items()}
-    embedding = replace(embedding, truncation=truncation, **kernels)
+    size = None if protocol is None else GROUP_SIZE
+    embedding = replace(embedding, truncation=truncation, group_size=size, **kernels)
     real: Any = load_features(reference) if reference and reference.is_file() else reference
     judges = replace(judges, faithfulness=faithfulness)
     reader = ImageReader(cache, workers, on_bad_image, progress=True)
@@ -160,7 +168,7 @@ def main(
         report.notes.extend(fallbacks)
         reports.append(report)
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
-    page = save_report(output, reports, comparison, folders)
+    page = save_report(output, reports, comparison)
 
     show(reports, comparison, printed=[*fallbacks, *(batch.note for batch in batches)])
     click.echo(f"wrote {page} and, beside it, report.json and figures")
@@ -194,8 +202,8 @@ def default_output(folders: Sequence[Path]) -> Path:
     return (folders[0] if has_name else absolute[0]).parent / name
 
 
-def check_earlier(output: Path, folders: Sequence[Path], overwrite: bool) -> None:
-    """Raise OSError if a report on these folders cannot or must not be written to `output`."""
+def check_output(output: Path) -> None:
+    """Raise OSError if a report cannot or must not be written to `output`."""
     parent = output.resolve()
     while not parent.exists():
         parent = parent.parent
@@ -203,19 +211,10 @@ def check_earlier(output: Path, folders: Sequence[Path], overwrite: bool) -> Non
         raise PermissionError(
             f"cannot write the report to {parent}: name another folder with --output"
         )
-    if not output.exists():
-        return
-    earlier = read_report(output)
-    if earlier is None:
-        if any(not entry.name.startswith(UNFINISHED[0]) for entry in output.iterdir()):
-            raise FileExistsError(
-                f"--output {output} is not empty and has no report to replace: name another folder"
-            )
-    elif earlier.get("inputs") != relative(folders, output) and not overwrite:
-        others = ", ".join(map(str, earlier.get("inputs") or ["not named in it"]))
+    found = output.iterdir() if output.exists() and read_report(output) is None else ()
+    if any(not entry.name.startswith(UNFINISHED[0]) for entry in found):
         raise FileExistsError(
-            f"--output {output} has a report on other folders ({others}): name another folder, or "
-            "replace that report with --overwrite"
+            f"--output {output} is not empty and has no report to replace: name another folder"
         )
 
 

@@ -49,6 +49,8 @@ from tqdm import tqdm
 from vendi_guidance.commands.cli import NONE, Command, Range, tell
 from vendi_guidance.commands.run_options import (
     COUNT,
+    FILE,
+    FOLDER,
     PATH,
     guidance_option,
     output_option,
@@ -131,8 +133,8 @@ COMMON = (
     help="Number of finished images to remember.",
 )
 @guidance_option("--window-in", type=PATH, help="Memory file of an earlier run to begin with.")
-@guidance_option("--window-out", type=PATH, help="File to save the memory to at the end.")
-@output_option("--output", type=PATH, required=True, help="Folder for the images.")
+@guidance_option("--window-out", type=FILE, help="File to save the memory to at the end.")
+@output_option("--output", type=FOLDER, required=True, help="Folder for the images.")
 @output_option("--overwrite", is_flag=True, help="Replace the run in the output folder.")
 @output_option("--resume", is_flag=True, help="Continue the run in the output folder, or start it.")
 @output_option("--no-metadata", is_flag=True, help="Keep prompt and settings out of the PNG files.")

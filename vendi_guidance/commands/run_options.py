@@ -15,6 +15,8 @@ from vendi_guidance.storage.assets import asset
 COUNT = click.IntRange(1)
 SIZE = click.IntRange(8, 2**14)
 PATH = click.Path(path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 sampling_option = partial(click.option, cls=Option, group="Model and sampling")

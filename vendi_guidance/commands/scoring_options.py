@@ -40,12 +40,13 @@ PROBES = ("demo-photos-probe", "demo-probe", "demo-faces-probe")
 feature_option = partial(click.option, cls=Option, group="Features and scores")
 judge_option = partial(click.option, cls=Option, group="Judges")
 
+image_embedder_option = feature_option(
+    "--image-embedder",
+    show_default="probe for the demo's prompts, else dinov2",
+    help="Features of images: dinov2, clip:MODEL, timm:NAME, pixels, ...",
+)
 scoring_options = together(
-    feature_option(
-        "--image-embedder",
-        show_default="probe for the demo's prompts, else dinov2",
-        help="Features of images: dinov2, clip:MODEL, timm:NAME, pixels, ...",
-    ),
+    image_embedder_option,
     feature_option(
         "--prompt-embedder",
         show_default="sdxl for the demo's prompts, else clip",
@@ -76,12 +77,12 @@ def open_scoring(
     prompts: Sequence[str],
     device: str,
     *,
-    image_embedder: str | None,
-    prompt_embedder: str | None,
-    clip: str | None,
-    attributes: Path | None,
-    attribute_judge: str | None,
-    probe: Path | None,
+    image_embedder: str | None = None,
+    prompt_embedder: str | None = None,
+    clip: str | None = None,
+    attributes: Path | None = None,
+    attribute_judge: str | None = None,
+    probe: Path | None = None,
 ) -> tuple[Embedding, Judges, list[str], Path | None]:
     """Open the embedders and judges of images of these prompts, given the values of the options.
 

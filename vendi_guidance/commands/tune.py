@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from vendi_guidance.commands.cli import Command, Range, tell
 from vendi_guidance.commands.run_options import (
-    PATH,
+    FOLDER,
     guidance_option,
     output_option,
     run_options,
@@ -66,7 +66,7 @@ COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", 
     default=0.98,
     help="Fidelity that the chosen value keeps at least, as a share of that at 0.",
 )
-@output_option("--output", type=PATH, required=True, help="Folder for all runs and the page.")
+@output_option("--output", type=FOLDER, required=True, help="Folder for all runs and the page.")
 @run_options
 def main(values: tuple[float, ...], keep: float, **given: Any) -> None:
     scoring = {name: given.pop(name) for name in SCORING}

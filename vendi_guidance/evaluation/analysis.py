@@ -7,11 +7,10 @@ from itertools import chain
 import torch
 
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
-from vendi_guidance.scores.alignment import in_batch_similarity
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.intervals import CURVES_FROM, Convergence, convergence, eight_sizes
-from vendi_guidance.scores.modes import Mode, find_modes, group_scores
+from vendi_guidance.scores.modes import Mode, find_modes
 from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000  # most images whose eigenvectors are computed: a random sample of larger batches
@@ -25,7 +24,6 @@ class Group:
     label: Hashable
     rows: tuple[int, ...]
     vendi: float
-    similarity: float | None  # mean cosine of two of the images; None for a single one
     looks: int | None  # number of distinct correct variants; None without labels
 
 
@@ -67,15 +65,11 @@ def _groups(inputs: ScoreInputs) -> list[Group]:
     if len(members) == len(inputs):
         return []
     looks = {} if inputs.labels is None else looks_by_group(inputs.groups, inputs.labels)
-    scored = [row for rows in members.values() for row in rows[:DENSE_UP_TO]]
-    labels = [inputs.groups[row] for row in scored]
     groups = []
-    for group in group_scores(inputs.x[scored], inputs.kernel_x, labels):
-        label, rows = group.label, members[group.label]
-        x = inputs.x[rows[:DENSE_UP_TO]]
-        similarity = in_batch_similarity(x, [""] * len(x)) if x.any(1).all() else None
-        groups.append(Group(label, tuple(rows), group.score, similarity, looks.get(label)))
-    return groups
+    for label, rows in members.items():
+        score = float(vendi(inputs.x[rows[:DENSE_UP_TO]], inputs.kernel_x))
+        groups.append(Group(label, tuple(rows), score, looks.get(label)))
+    return sorted(groups, key=lambda group: group.vendi)
 
 
 def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:

@@ -35,7 +35,6 @@ class Attribute:
     """An attribute that images may vary in, and its values.
 
     Attributes:
-        prompt: the only prompt that the attribute applies to; None applies it to all prompts.
         training: the share of each value in the model's training images whose captions leave the
             attribute open, up to a factor; None if unknown.
 
@@ -46,13 +45,7 @@ class Attribute:
 
     name: str
     values: tuple[str, ...]
-    prompt: str | None = None
     training: tuple[float, ...] | None = None
-
-    @property
-    def title(self) -> str:
-        """The name, and the prompt if the attribute applies to one only."""
-        return self.name if self.prompt is None else f"{self.name} ({self.prompt})"
 
     def named(self, prompt: str) -> str | None:
         """The value that a prompt names in whole words, ignoring case; the longest if several."""
@@ -90,9 +83,7 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
 
     Args:
         path: a file with `{"hair": ["black", "brown"]}`, or with the values' shares in training
-            images, `{"hair": {"black": 0.8, "brown": 0.2}}`; or with `{"attributes": {...},
-            "prompts": {"a doctor": {...}}}`, where "attributes" apply to all prompts and those in
-            "prompts" to one prompt each.
+            images, `{"hair": {"black": 0.8, "brown": 0.2}}`.
 
     Raises:
         ValueError: the file has another format.
@@ -104,7 +95,7 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
         ...     path = Path(folder, "attributes.json")
         ...     _ = path.write_text('{"hair": ["black", "brown"]}')
         ...     load_attributes(path)
-        [Attribute(name='hair', values=('black', 'brown'), prompt=None, training=None)]
+        [Attribute(name='hair', values=('black', 'brown'), training=None)]
     """
     path = Path(path)
     if not path.is_file():
@@ -115,18 +106,7 @@ def load_attributes(path: str | PathLike[str]) -> list[Attribute]:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict) or not content:
         raise ValueError(f'{path} must be an object such as {{"hair": ["black", "brown"]}}')
-    if not content.keys() <= {"attributes", "prompts"}:
-        content = {"attributes": content}
-    by_prompt = _items(content.get("prompts", {}), f"{path}: prompts")
-    groups = [(None, content.get("attributes", {})), *by_prompt]
-    found = [
-        _attribute(name, values, prompt, f"{path}: {name}")
-        for prompt, attributes in groups
-        for name, values in _items(attributes, f"{path}: {prompt or 'attributes'}")
-    ]
-    if not found:
-        raise ValueError(f"{path} has no attributes")
-    return found
+    return [_attribute(name, given, f"{path}: {name}") for name, given in content.items()]
 
 
 def attribute_scores(
@@ -192,21 +172,15 @@ def _exp_of_mean(
     return Estimate._make(None if end is None else exp(end) for end in found)
 
 
-def _items(given: Any, name: str) -> list[tuple[str, Any]]:
-    if not isinstance(given, dict):
-        raise ValueError(f"{name} must be an object, got {given!r:.80}")
-    return list(given.items())
-
-
-def _attribute(name: str, given: Any, prompt: str | None, place: str) -> Attribute:
-    training, values = None, given
-    if isinstance(given, dict):
-        training, values = tuple(given.values()), list(given)
-        if not all(type(share) in (int, float) for share in training) or not (
-            all(share >= 0 for share in training) and 0 < sum(training) < inf
-        ):
-            raise ValueError(f"{place} must have a share of each value, got {given!r:.80}")
-    is_text = isinstance(values, list) and all(isinstance(v, str) and v.strip() for v in values)
-    if not is_text or len({v.casefold() for v in values}) != len(values) or len(values) < 2:
+def _attribute(name: str, given: Any, place: str) -> Attribute:
+    values = list(given) if isinstance(given, (dict, list)) else []
+    is_text = all(isinstance(value, str) and value.strip() for value in values)
+    if len(values) < 2 or not is_text or len({v.casefold() for v in values}) < len(values):
         raise ValueError(f"{place} must have at least two different values, got {given!r:.80}")
-    return Attribute(name, tuple(values), prompt, training)
+    if isinstance(given, list):
+        return Attribute(name, tuple(values))
+    training = tuple(given.values())
+    are_shares = all(type(share) in (int, float) and share >= 0 for share in training)
+    if not are_shares or not 0 < sum(training) < inf:
+        raise ValueError(f"{place} must have a share of each value, got {given!r:.80}")
+    return Attribute(name, tuple(values), training)

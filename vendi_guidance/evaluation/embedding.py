@@ -41,6 +41,7 @@ class Embedding:
         kernel_image, kernel_prompt: similarity of two images, and of two prompts. None is a
             Gaussian with the embedder's usual bandwidth, or else the features' median distance.
         truncation: how many eigenvalues the truncated scores keep; None leaves these scores out.
+        group_size: images in a group of in-group Vendi (`group_vendi`); None leaves it out.
 
     Raises:
         ValueError: `image` or `prompt` is none of these, or truncation < 1.
@@ -55,6 +56,7 @@ class Embedding:
     kernel_image: Kernel | None = None
     kernel_prompt: Kernel | None = None
     truncation: int | None = None
+    group_size: int | None = None
 
     def __post_init__(self) -> None:
         for given in (self.image, self.prompt):
@@ -150,8 +152,9 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
     batch = batch.take(kept)
     kernel_x, kernel = choose_kernel(embedding.kernel_image, IMAGE_SIGMAS, embedder, x)
     settings: dict[str, Any] = {"images": len(x), "image_embedder": embedder}
-    settings |= {"kernel_image": kernel, "truncation": embedding.truncation}
-    inputs = ScoreInputs(x, kernel_x, groups=batch.prompts, truncation=embedding.truncation)
+    scored: Any = {"truncation": embedding.truncation, "group_size": embedding.group_size}
+    settings |= {"kernel_image": kernel, **scored}
+    inputs = ScoreInputs(x, kernel_x, groups=batch.prompts, **scored)
     if batch.seconds is not None:
         seconds = torch.tensor(batch.seconds, dtype=torch.float64, device="cpu")
         inputs = replace(inputs, seconds=seconds)

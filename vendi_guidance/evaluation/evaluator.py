@@ -43,7 +43,7 @@ MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the s
 
 # settings that must agree for scores to be comparable
 OF_FEATURES = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
-DECISIVE = (*OF_FEATURES, "truncation", "clip", "faithfulness")
+DECISIVE = (*OF_FEATURES, "truncation", "group_size", "clip", "faithfulness")
 
 
 def evaluate(
@@ -135,8 +135,8 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
         progress: show a progress bar.
 
     Raises:
-        ValueError: the embedders, kernels, truncation, CLIP or faithfulness judge differ, or only
-            one report has prompts.
+        ValueError: the embedders, kernels, truncation, groups, CLIP or faithfulness judge differ,
+            or only one report has prompts.
 
     Example:
         >>> import torch
@@ -232,12 +232,11 @@ def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsampl
         left_out.append(f"convergence curves ({CURVES_FROM} images)")
     if inputs.groups is not None and len(set(inputs.groups)) == n:
         left_out.append("in-batch similarity (2 images of a prompt)")
+    if inputs.group_size is not None and "group_vendi" not in scores:
+        left_out.append(f"in-group Vendi ({inputs.group_size} images of a prompt)")
     if inputs.reference is not None and "precision" not in scores:
         size += f" and {counted(len(inputs.reference), 'reference image')}"
-        if "kernel_distance" not in scores:
-            left_out.append("kernel and Fréchet distance (2 images, and 2 reference images)")
-        fewest = NEIGHBOURS + 1
-        left_out.append(f"precision and recall ({fewest} images, and {fewest} reference images)")
+        left_out.append(f"precision and recall ({NEIGHBOURS + 1} of both)")
     return f"Left out for {size}: {', '.join(left_out)}." if left_out else ""
 
 

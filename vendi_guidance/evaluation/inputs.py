@@ -11,7 +11,7 @@ from torch import Tensor
 from vendi_guidance.features.base import Labels
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.parts import Part
-from vendi_guidance.scores.alignment import in_batch_similarity
+from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import Parts
 from vendi_guidance.scores.references import frechet_distance, kernel_distance, manifold_scores
@@ -35,6 +35,7 @@ class ScoreInputs:
     labels: Labels | None = None  # at least one prompt asks for a known label
     seconds: Tensor | None = None  # (n,) generation time of each image
     reference: Tensor | None = None  # (m, d) features of real images
+    group_size: int | None = None  # images in a group of in-group Vendi
 
     def __len__(self) -> int:
         return len(self.x)
@@ -87,9 +88,12 @@ class ScoreInputs:
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
         if self.groups is not None and self.x.any(1).all():
-            similarity = in_batch_similarity(self.x, [str(label) for label in self.groups])
+            labels = [str(label) for label in self.groups]
+            similarity = in_batch_similarity(self.x, labels)
             if similarity is not None:
                 yield "in_batch_similarity", similarity
+            if self.group_size and (found := group_vendi(self.x, labels, self.group_size)):
+                yield "group_vendi", found
         if self.labels is not None and (fidelity := prompt_fidelity(self.labels)) is not None:
             yield "fidelity", fidelity
             if self.groups is not None:

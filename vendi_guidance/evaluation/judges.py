@@ -150,10 +150,9 @@ def judge_attributes(found: Embedded, judges: Judges, reader: ImageReader) -> li
     features = _features(found, judge.embedder, reader)
     rows, scores = rows_by_label(prompts, len(features)), []
     for attribute in judges.attributes:
-        own = [p for p in dict.fromkeys(prompts) if attribute.prompt in (None, p)]
-        named = judge.named(attribute, own)
+        named = judge.named(attribute, list(dict.fromkeys(prompts)))
         if not named:
-            raise ValueError(f"attribute {attribute.title!r} applies to no image's prompt")
+            raise ValueError(f"attribute {attribute.name!r} applies to no image's prompt")
         p = judge.probabilities(features, attribute).cpu().double()
         by_prompt = {prompt: p[rows[prompt]] for prompt in named}
         scores.append(attribute_scores(attribute, by_prompt, named))

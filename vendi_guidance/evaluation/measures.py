@@ -57,6 +57,7 @@ SECTIONS: dict[str, dict[str, Measure]] = {
         "looks_per_prompt": Measure(
             "looks per prompt", "distinct correct looks among a prompt's images", ".2f", True, low=0
         ),
+        "group_vendi": _count("in-group Vendi", "distinct images in a group of one prompt's"),
         "in_batch_similarity": Measure(
             "in-batch similarity", "mean cosine of two images of a prompt", ".3f", False, -1, -1, 1
         ),
@@ -105,6 +106,8 @@ def basis(name: str, settings: dict[str, Any]) -> str:
         return f"{settings['faithfulness']['name']}; {n}"
     if name == "clip_score":
         return f"{describe_embedder(settings['clip'])}; {n}"
+    if name == "group_vendi":
+        return f"{images}, cosine; groups of {settings['group_size']}, {n}"
     if name == "in_batch_similarity":
         return f"{images}; {n}"
     if name in SECTIONS["Against the reference images"]:

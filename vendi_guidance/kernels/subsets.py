@@ -5,6 +5,8 @@ from torch import Tensor
 
 from vendi_guidance.kernels.rounding import rounding
 
+COPIES = 1e-6  # gains of copies are smaller, also in features of float32
+
 
 def greedy_subset(kernel: Tensor, groups: Tensor, count: int) -> list[int]:
     """Greedy MAP inference of a determinantal point process (Chen et al., NeurIPS 2018, algorithm
@@ -33,4 +35,19 @@ def greedy_subset(kernel: Tensor, groups: Tensor, count: int) -> list[int]:
         factors[step] = row / gains[best].clamp(min=1e-12).sqrt()
         gains = gains - factors[step].square()
         gains[groups == groups[best]] = -torch.inf
+    return chosen
+
+
+def diverse_subset(kernel: Tensor, count: int) -> list[int]:
+    """At most `count` rows of an (n, n) float64 kernel matrix with ones on its diagonal: first the
+    item most similar to all, then those that increase the determinant most; fewer if only copies of
+    them are left. O(count^3 n) time."""
+    chosen = [int(kernel.mean(dim=1).argmax())]
+    while len(chosen) < min(count, len(kernel)):
+        border = kernel[chosen]
+        gains = 1 - (border * torch.linalg.solve(border[:, chosen], border)).sum(dim=0)
+        best = int(gains.argmax())
+        if gains[best] < COPIES:
+            break
+        chosen.append(best)
     return chosen

@@ -1,6 +1,5 @@
 """Communication between the processes of a run, started by `accelerate launch` or `torchrun`."""
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,8 +15,6 @@ from torch.distributed.rendezvous import rendezvous
 
 from vendi_guidance.runs.signals import end_with_launcher
 from vendi_guidance.storage.tensors import pack, unpack
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -81,11 +78,6 @@ def process_group(device: str) -> Iterator[ProcessGroup]:
     "cuda" without a number gives each process its own GPU."""
     end_with_launcher()
     if int(os.environ.get("WORLD_SIZE", 1)) < 2:
-        if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:
-            logger.warning(
-                "accelerate has started only one process: on CPUs, `accelerate launch --multi_gpu "
-                "--num_processes ...` starts several"
-            )
         yield ProcessGroup(0, 1, device)
         return
     # the prefix hides addresses that the processes before a restart left in the launcher's store

@@ -211,16 +211,13 @@ def choose(
         is_slow = dtype == "bfloat16" and kind == "cpu" and not computes_bfloat16()
         slow = "this processor only emulates bfloat16, which is slow: --dtype auto uses float32"
         return dtype, slow if is_slow else None
-    if kind == "cpu" and computes_bfloat16():
-        dtype, why = "bfloat16", "which this processor supports natively"
-    elif kind == "cpu":
-        dtype, why = "float32", "because this processor only emulates bfloat16"
+    if kind == "cpu":
+        dtype = "bfloat16" if computes_bfloat16() else "float32"
     else:
-        dtype, why = _half_of(folder, variant), "the half precision of this model"
+        dtype = _half_of(folder, variant)
         if kind == "cuda" and dtype == "bfloat16" and not torch.cuda.is_bf16_supported(False):
-            dtype = "float32"
-            why = "because this GPU has no bfloat16, and float16 may overflow in this model"
-    return dtype, f"computing in {dtype}, {why}; --dtype changes it"
+            dtype = "float32"  # float16 may overflow in this model
+    return dtype, f"computing in {dtype}, which suits this model and device; --dtype changes it"
 
 
 def computes_bfloat16() -> bool:

@@ -77,10 +77,6 @@ class RunOptions:
             )
         if self.window_out is not None and not self.window_out.absolute().parent.is_dir():
             raise FileNotFoundError(f"there is no folder for --window-out {self.window_out}")
-        if self.window_out is not None and self.window_out.is_dir():
-            raise IsADirectoryError(f"--window-out {self.window_out} is a folder: name a file")
-        if self.output.exists() and not self.output.is_dir():
-            raise FileExistsError(f"--output {self.output} is a file: name a folder")
 
 
 def check_device(device: str) -> None:

@@ -146,12 +146,8 @@ def _plan(model: Model, guidance: VendiGuidance) -> Plan:
 
 
 def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
-    """The guidance settings that have an effect, by their names without `diversity_`."""
+    """The guidance settings, by their names without `diversity_`."""
     about = {"memory": guidance.keeps, "window": guidance.window.size, **asdict(guidance.settings)}
-    if about.get("proposal") == Rounds.proposal:
-        about.pop("proposal", None)  # `Published` has none
-    if about.get("rounds") is not None:
-        about.pop("budget", None)  # a number of rounds overrides it
     if guidance.memory.exemplars is not None:
         return about | {"exemplars": len(guidance.memory.exemplars)}
     del about["beta"]  # has an effect with exemplars only

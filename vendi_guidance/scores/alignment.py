@@ -1,10 +1,13 @@
 """Prompt fidelity of images, and similarity of images of the same prompt."""
 
 from collections.abc import Sequence
+from itertools import chain
 
+import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, as_features
+from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.standard import Cosine
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import as_pair
@@ -74,3 +77,42 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
         total += float(unit[group].sum(dim=0).square().sum()) - len(group)
         pairs += len(group) * (len(group) - 1)
     return total / pairs if pairs else None
+
+
+@torch.no_grad()
+def group_vendi(x: Features, prompts: Sequence[str], size: int = 4) -> float | None:
+    """In-group Vendi: the mean Vendi score of `size` images of a prompt, in [1, size].
+
+    Each prompt's images form groups in their order; a rest is left out. Scores of order 1 with the
+    cosine kernel are averaged over the groups of a prompt, then over prompts.
+
+    Args:
+        x: (n, d) features of the images; papers take those of Inception before its classifier.
+        prompts: the n prompts.
+        size: images in a group, >= 2.
+
+    Returns:
+        The mean, or None if no prompt has a group.
+
+    Raises:
+        ValueError: size < 2; or as for `in_batch_similarity`.
+
+    Example:
+        >>> import torch
+        >>> from vendi_guidance import group_vendi
+        >>> round(group_vendi(torch.eye(4), ["a"] * 4), 3)
+        4.0
+    """
+    check_count("size", size, 2)
+    unit = Cosine().unit(as_features(x).double())
+    of_prompts = [
+        [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
+        for rows in rows_by_label(prompts, len(unit)).values()
+    ]
+    if not any(of_prompts):
+        return None
+    members = unit[torch.tensor([*chain(*of_prompts)], device=unit.device)]  # (groups, size, d)
+    spectra = torch.linalg.eigvalsh(members @ members.mT / size)
+    scores = torch.special.entr(spectra.clamp(min=0)).sum(dim=1).exp()
+    counts = [len(groups) for groups in of_prompts if groups]
+    return float(torch.stack([part.mean() for part in scores.split(counts)]).mean())

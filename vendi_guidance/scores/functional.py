@@ -15,7 +15,6 @@ Vendi: Friedman & Dieng (2023). Truncation: Ospanov & Farnia (UAI 2025). Conditi
 scores: Jalali et al. (AISTATS 2026), equations (6), (7), (11) and (13).
 """
 
-from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -233,9 +232,12 @@ def cluster_vendi(
         >>> round(float(cluster_vendi(torch.eye(3), ["a", "a", "b"], Cosine())), 3)
         1.667
     """
-    groups = vendi_by_label(x, clusters, kernel, Entropy(order), spectrum)
-    total = torch.stack([size * score for _, size, score in groups]).sum()
-    return total / sum(size for _, size, _ in groups)
+    rows, entropy = as_kernel(kernel).read(x), Entropy(order)
+    scores = [
+        len(own) * spectrum.entropy(rows[own], kernel, entropy).exp()
+        for own in rows_by_label(clusters, len(rows)).values()
+    ]
+    return torch.stack(scores).sum() / len(rows)
 
 
 def cluster_rke(
@@ -252,17 +254,6 @@ def cluster_rke(
         1.667
     """
     return cluster_vendi(x, clusters, kernel, order=2, spectrum=spectrum)
-
-
-def vendi_by_label(
-    x: Items, labels: Groups, kernel: Kernel, entropy: Entropy, spectrum: Spectrum
-) -> list[tuple[Hashable, int, Tensor]]:
-    """(label, number of items, Vendi score) of each group of items of x: (n, d) by label."""
-    rows = as_kernel(kernel).read(x)
-    return [
-        (label, len(members), spectrum.entropy(rows[members], kernel, entropy).exp())
-        for label, members in rows_by_label(labels, len(rows)).items()
-    ]
 
 
 @torch.no_grad()

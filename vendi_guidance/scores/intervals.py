@@ -110,13 +110,8 @@ class Convergence:
     scores: Tensor
     mean: Tensor
 
-    def plot(self, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
-        """Plots the mean, with this label, and each repeat on ax or new axes; needs matplotlib."""
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            ax = plt.subplots()[1]
-            ax.set(xlabel="items", ylabel="score")
+    def plot(self, ax: "Axes", label: str | None = None) -> "Axes":
+        """Plots the mean, with this label, and each repeat on axes of matplotlib."""
         (line,) = ax.plot(self.sizes, self.mean, label=label)
         ax.plot(self.sizes, self.scores, color=line.get_color(), alpha=0.4, linewidth=0.6)
         return ax

@@ -52,7 +52,6 @@ class EntropyMetric(Metric):
     higher_is_better: bool = True
     is_differentiable: bool = False
     full_state_update: bool = False
-    plot_lower_bound: float | None = 0.0
 
     signs: ClassVar[dict[str, int]]
     """The sign, 1 or -1, of each entropy in the sum, by the name of its field in `Parts`."""
@@ -99,10 +98,6 @@ class EntropyMetric(Metric):
             entropies = self.spectrum.entropies(_joined(features), parts, self.entropy)
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
         return torch.stack(signed).sum().exp()
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plots one result or a sequence of them; None computes one. See `torchmetrics.Metric`."""
-        return self._plot(val, ax)
 
     def _add(self, *batch: Features) -> None:
         features = [as_features(each) for each in batch]
@@ -165,7 +160,6 @@ class VendiScore(EntropyMetric):
         2.0
     """
 
-    plot_lower_bound: float | None = 1.0
     signs: ClassVar[dict[str, int]] = {"x": 1}
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Modes of a sample, and diversity of its groups.
+"""Modes of a sample.
 
 With phi the feature map of the kernel, k(a, b) = <phi(a), phi(b)>, the modes are the eigenvectors
 v_j of C = sum_i phi(x_i) phi(x_i)^T / n. Their eigenvalues are those of K/n, and the loading
@@ -6,7 +6,6 @@ u_j(x) = <phi(x), v_j> measures how strongly item x belongs to mode j. With rand
 this is FKEA: Ospanov et al. (NeurIPS 2024), Remark 2 and equation (5).
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -15,8 +14,7 @@ from torch import Tensor
 from vendi_guidance.kernels.base import CHUNK, Kernel, as_kernel
 from vendi_guidance.kernels.checks import check_count
 from vendi_guidance.kernels.parts import Part
-from vendi_guidance.scores.entropy import Entropy
-from vendi_guidance.scores.functional import EXACT, Groups, Items, vendi_by_label
+from vendi_guidance.scores.functional import Items
 from vendi_guidance.scores.linalg import (
     OVERSAMPLING,
     PARTIAL_RATIO,
@@ -25,7 +23,7 @@ from vendi_guidance.scores.linalg import (
     second_moments,
     to_precise,
 )
-from vendi_guidance.scores.spectra import Exact, RandomFourier, Spectrum
+from vendi_guidance.scores.spectra import Exact, RandomFourier
 
 FKEA = RandomFourier(4000)
 
@@ -45,15 +43,6 @@ class Mode:
     eigenvalue: float
     rows: tuple[int, ...]
     loadings: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class GroupScore:
-    """The Vendi score of a group of items, 1 <= score <= size."""
-
-    label: Hashable
-    size: int
-    score: float
 
 
 @torch.no_grad()
@@ -101,39 +90,6 @@ def find_modes(
     eigenvalues, vectors = _leading(moment, count)
     loadings = [feature_map(chunk) @ vectors.to(chunk) for chunk in rows.split(CHUNK)]
     return _as_modes(eigenvalues, torch.cat(loadings), top)
-
-
-@torch.no_grad()
-def group_scores(
-    x: Items,
-    kernel: Kernel,
-    groups: Groups,
-    *,
-    order: float = 1.0,
-    truncation: int | None = None,
-    spectrum: Spectrum = EXACT,
-) -> list[GroupScore]:
-    """The Vendi score of each group of items, the least diverse group first.
-
-    Larger groups can reach larger scores; truncate to compare groups of different sizes.
-
-    Args:
-        x, kernel, order, truncation, spectrum: as in `vendi`.
-        groups: (n,) labels of any hashable type, such as prompts or k-means clusters.
-
-    Raises:
-        ValueError: there are not n labels; or as in `vendi`.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Cosine, group_scores
-        >>> groups = group_scores(torch.eye(3), Cosine(), ["cat", "cat", "dog"])
-        >>> [(group.label, round(group.score, 3)) for group in groups]
-        [('dog', 1.0), ('cat', 2.0)]
-    """
-    scored = vendi_by_label(x, groups, kernel, Entropy(order, truncation), spectrum)
-    scores = [GroupScore(label, size, float(score)) for label, size, score in scored]
-    return sorted(scores, key=lambda group: group.score)
 
 
 def _feature_map(rows: Tensor, kernel: Kernel, spectrum: RandomFourier | Exact) -> Map | None:

@@ -111,7 +111,7 @@ def scored(value: float, first: Report, report: Report, evaluations: float) -> P
     for of_first, one in zip(first.attributes, report.attributes, strict=True):
         if of_first.named_kept is not None and one.named_kept is not None:
             base, kept = of_first.named_kept[0], one.named_kept
-            title = f"images with the named {one.attribute.title}"
+            title = f"images with the named {one.attribute.name}"
             fidelity.append(Score(title, *kept, kept[0] / base if base else 1.0))
     per_image = Score("evaluations per image", evaluations, None, None, nan)
     cost = [per_image, found["seconds_per_image"]]

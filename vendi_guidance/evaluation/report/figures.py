@@ -34,11 +34,25 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw_figures(reports: Sequence["Report"]) -> dict[str, Figure]:
-    """The figures by file name without suffix, except those that the reports have no data for."""
+def convergence_figure(reports: Sequence["Report"]) -> Figure | None:
+    """The convergence curves of all reports; None if they have none."""
+    curves = [report.analysis.convergence for report in reports]
+    names = [name for name in ("conditional_vendi", "vendi") if any(name in run for run in curves)]
+    if not names:
+        return None
     with style():
-        figure = _convergence(reports)
-    return {} if figure is None else {"convergence": figure}
+        figure = Figure(figsize=(WIDTH, 0.6 + 2 * len(names)), layout="constrained")
+        panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, name in zip(panels, names, strict=True):
+            for run, colour in zip(curves, COLOURS, strict=False):
+                axes.set_prop_cycle(color=[colour])
+                if name in run:
+                    run[name].plot(axes)
+            axes.set_ylabel(MEASURES[name].title)
+            axes.set_ylim(bottom=0)
+        panels[-1].set_xlabel("images")
+        _name_runs(panels[0], reports)
+    return figure
 
 
 def save_png(figure: Figure, path: Path) -> None:
@@ -47,10 +61,10 @@ def save_png(figure: Figure, path: Path) -> None:
         figure.savefig(path, format="png", dpi=160, facecolor="white", bbox_inches="tight")
 
 
-def as_svg(figure: Figure, name: str) -> str:
+def as_svg(figure: Figure) -> str:
     """A figure as an <svg> element that takes the colour of the surrounding text."""
     file = StringIO()
-    with style(), mpl.rc_context({"svg.hashsalt": name}):  # ids that are unique on the page
+    with style(), mpl.rc_context({"svg.hashsalt": "convergence"}):  # the same ids each time
         figure.savefig(file, format="svg", transparent=True, bbox_inches="tight")
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
@@ -64,25 +78,6 @@ def style() -> Iterator[None]:
         # prompts may be in any script, and the page uses the reader's own fonts
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
-
-
-def _convergence(reports: Sequence["Report"]) -> Figure | None:
-    curves = [report.analysis.convergence for report in reports]
-    names = [name for name in ("conditional_vendi", "vendi") if any(name in run for run in curves)]
-    if not names:
-        return None
-    figure = Figure(figsize=(WIDTH, 0.6 + 2 * len(names)), layout="constrained")
-    panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, name in zip(panels, names, strict=True):
-        for run, colour in zip(curves, COLOURS, strict=False):
-            axes.set_prop_cycle(color=[colour])
-            if name in run:
-                run[name].plot(axes)
-        axes.set_ylabel(MEASURES[name].title)
-        axes.set_ylim(bottom=0)
-    panels[-1].set_xlabel("images")
-    _name_runs(panels[0], reports)
-    return figure
 
 
 def _name_runs(axes: Axes, reports: Sequence["Report"]) -> None:

@@ -1,7 +1,7 @@
 """A report as one self-contained HTML page, without scripts or network requests."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
+from PIL.Image import Image
 
 from vendi_guidance.evaluation.analysis import groups_by_label
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
@@ -30,9 +31,9 @@ LIMITS = {"listed": 500, "skipped": 100, "heading": 150}
 
 
 def as_page(
-    reports: Sequence["Report"], comparison: "Comparison | None", figures: Mapping[str, Figure]
+    reports: Sequence["Report"], comparison: "Comparison | None", curves: Figure | None
 ) -> str:
-    """The page of one report, or of two and their comparison, with figures by `draw_figures`."""
+    """The page of one report, or of two and their comparison, with their convergence curves."""
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
     groups = groups_by_label(one.analysis for one in reports)
     rows = [{"label": label, "of_runs": of_runs} for label, of_runs in groups.items()]
@@ -48,7 +49,7 @@ def as_page(
         some_of=partial(evenly_spaced, count=OF_EACH_GROUP),  # later images may look different
         attribute_titles=ATTRIBUTE_TITLES,
         attribute_rows=attribute_rows(reports),
-        svg={name: Markup(as_svg(figure, name)) for name, figure in figures.items()},
+        curves=curves and Markup(as_svg(curves)),
     )
 
 
@@ -65,22 +66,23 @@ def render(template: str, package: str = PACKAGE, **values: Any) -> str:
     return found.render(counted=counted, measures=MEASURES, limits=LIMITS, **values)
 
 
+def thumbnail(image: Image) -> str:
+    """A thumbnail of an image as a data URI."""
+    file = BytesIO()
+    if max(image.size) > THUMBNAIL:
+        image = fitted(image, THUMBNAIL)
+    image.save(file, format="WEBP", quality=82)
+    return f"data:image/webp;base64,{b64encode(file.getvalue()).decode('ascii')}"
+
+
 class Run:
     """A report with thumbnails and captions of its images."""
 
     def __init__(self, report: "Report") -> None:
         self.report = report
         self.name = report.name
-        self.thumbnail = cache(self._thumbnail)  # an image may occur several times on the page
-
-    def _thumbnail(self, row: int) -> str:
-        """A thumbnail of an image as a data URI."""
-        file = BytesIO()
-        image = self.report.images[row]
-        if max(image.size) > THUMBNAIL:
-            image = fitted(image, THUMBNAIL)
-        image.save(file, format="WEBP", quality=82)
-        return f"data:image/webp;base64,{b64encode(file.getvalue()).decode('ascii')}"
+        # an image may occur several times on the page
+        self.thumbnail = cache(lambda row: thumbnail(report.images[row]))
 
     def caption(self, row: int) -> str:
         """The alt text of an image."""

@@ -54,7 +54,7 @@ def attribute_rows(reports: Sequence["Report"]) -> list[list[str]]:
     firsts: dict[str, AttributeScores] = {}
     for report in reports:
         for one in report.attributes:
-            title, kept = one.attribute.title, in_words(one.named_kept, ".0%")
+            title, kept = one.attribute.name, in_words(one.named_kept, ".0%")
             first, ratio = firsts.setdefault(title, one), None
             if first is not one:
                 ratio = change(first, one)

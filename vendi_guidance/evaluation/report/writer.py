@@ -1,14 +1,13 @@
 """Writes reports as files: a page, JSON and figures."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vendi_guidance.evaluation.report.figures import draw_figures, save_png
+from vendi_guidance.evaluation.report.figures import convergence_figure, save_png
 from vendi_guidance.evaluation.report.html import as_page
 from vendi_guidance.storage.files import whole_folder
 
@@ -23,27 +22,25 @@ def save_report(
     folder: Path,
     reports: Sequence["Report"],
     comparison: "Comparison | None" = None,
-    inputs: Sequence[Path] = (),
 ) -> Path:
     """Write `report.html`, `report.json` and PNG figures: all of them, or none on OSError.
 
     Files of these names are replaced; other files of an earlier report in the folder are deleted.
-    `inputs` are the folders with the images. Returns the path of the page.
+    Returns the path of the page.
     """
     earlier = read_report(folder) or {}
-    figures = draw_figures(reports)
+    curves = convergence_figure(reports)
     with whole_folder(folder) as new:
-        for name, figure in figures.items():
-            save_png(figure, new / f"{name}.png")
-        _write(new / PAGE, as_page(reports, comparison, figures))
+        if curves is not None:
+            save_png(curves, new / "convergence.png")
+        _write(new / PAGE, as_page(reports, comparison, curves))
         written = sorted([*(file.name for file in new.iterdir()), DATA])
         content = {
             "format": FORMAT,
-            "version": 5,
+            "version": 6,
             "made_with": f"vendi-guidance {version('vendi-guidance')}",
             "runs": [_run(report) for report in reports],
             "comparison": None if comparison is None else _compared(comparison),
-            "inputs": relative(inputs, folder),
             "files": written,
         }
         _write(new / DATA, json.dumps(content, indent=2, allow_nan=False) + "\n")
@@ -61,13 +58,6 @@ def read_report(folder: Path) -> dict[str, Any] | None:
         return None
     is_report = isinstance(content, dict) and content.get("format") == FORMAT
     return content if is_report else None
-
-
-def relative(inputs: Sequence[Path], folder: Path) -> list[str]:
-    """Paths relative to the report's folder, to move both together; absolute on other drives."""
-    base = folder.resolve()
-    paths = [path.resolve() for path in inputs]
-    return [str(p) if p.drive != base.drive else os.path.relpath(p, base) for p in paths]
 
 
 def _run(report: "Report") -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""The command that copies the most diverse images."""
+
+import json
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from tests.helpers.batches_at_hand import greys, save_batch
+from tests.helpers.commands import assert_refused, invoke, said_by
+from vendi_guidance.commands import select
+
+LEVELS = (0, 0, 0, 100, 100, 110, 250, 250)  # copies, and greys that are close or far
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    rows = [{"prompt": "<b>cat" if place < 4 else "dog"} for place in range(len(LEVELS))]
+    return save_batch(tmp_path / "grey", greys(*LEVELS), rows)
+
+
+def selected(folder: Path, *words: object, to: str = "few"):
+    out = ("--image-embedder", "pixels:1", "--output", folder.parent / to)
+    return invoke(select.main, folder, *out, "-k", *words)
+
+
+def rows_of(folder: Path) -> list[dict]:
+    lines = (folder.parent / "few" / "metadata.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_the_first_image_is_in_the_middle_and_the_next_are_far_from_it_and_each_other(folder):
+    assert "3 images of 8" in said_by(selected(folder, 3))
+    prompts = {row["file_name"]: row["prompt"] for row in rows_of(folder)}
+    assert prompts == {"000001.png": "<b>cat", "000002.png": "dog", "000003.png": "<b>cat"}
+    sources = [Path(row["source"]) for row in rows_of(folder)]
+    assert [source.name for source in sources] == ["3.png", "6.png", "0.png"]
+    for name, source in zip(prompts, sources, strict=True):
+        assert (folder.parent / "few" / name).read_bytes() == source.read_bytes()
+
+
+def test_copies_never_fill_a_selection(folder):
+    said = said_by(selected(folder, 8))
+    assert "4 images of 8" in said and "Fewer than 8: there are no others" in said
+    levels = [LEVELS[int(Path(row["source"]).stem)] for row in rows_of(folder)]
+    assert sorted(levels) == sorted({*LEVELS})
+
+
+def test_each_prompt_has_its_own_selection_and_unreadable_files_are_named(folder):
+    (folder / "7.png").write_bytes(b"broken")
+    said = said_by(selected(folder, 3, "--per-prompt"))
+    assert "7.png" in said and "Fewer than 3 of 1 prompt" in said
+    assert [row["prompt"] for row in rows_of(folder)] == ["<b>cat"] * 2 + ["dog"] * 3
+    page = (folder.parent / "few" / "sheet.html").read_text()
+    assert "&lt;b&gt;cat" in page and page.count("<img") == 5
+
+
+def test_wrong_input_is_named_and_nothing_is_left_behind(folder, monkeypatch):
+    assert_refused(selected(folder, 2, to="grey"), "grey exists: name a new folder")
+    assert_refused(selected(folder, 0), "'-k'")
+    (folder / "metadata.jsonl").unlink()
+    assert_refused(selected(folder, 2, "--per-prompt"), "no prompts: leave --per-prompt out")
+    monkeypatch.setattr(select, "render", Mock(side_effect=OSError("the disk is full")))
+    assert_refused(selected(folder, 2), "the disk is full")
+    assert [entry.name for entry in folder.parent.iterdir()] == ["grey"]
