@@ -56,7 +56,6 @@ METHODS = {
     "select": Method((2.0, 4.0), select),
     # the best scale found on tuning prompts
     "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),
-    "select-previews": Method((4.0,), partial(select, preview_steps=4), needs="cfg"),
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
     "ours-alone": Method((0.25, 0.5, 1.0), alone, "diversity", needs="lora", is_usual=False),
     "network": Method((0.5,), in_network, "diversity", needs="cfg", is_usual=False),
@@ -79,11 +78,8 @@ class Entry(NamedTuple):
     @property
     def diversity(self) -> dict[str, Any]:
         """Settings of `VendiGuidance`."""
-        return (
-            {setting: self.value}
-            if (setting := METHODS[self.method].setting)
-            else {"diversity": 0.0}
-        )
+        setting = METHODS[self.method].setting
+        return {setting: self.value} if setting else {"diversity": 0.0}
 
     def sample(self, pipe: Any, arguments: dict[str, Any]) -> list[Image]:
         """The images of a batch of this entry's run: a `Sampler`."""

@@ -20,42 +20,25 @@ THUMBNAIL = 16  # pixels a side
 POOL_SEED_STEP = 10_000_000  # between the seeds of a sample's candidates
 
 
-def select(
-    call: Call, pool: float, preview_steps: int | None = None, guidance_scale: float | None = None
-) -> list[Image]:
+def select(call: Call, pool: float, guidance_scale: float | None = None) -> list[Image]:
     """Generate `pool` candidates for each image of a batch and keep each prompt's most diverse.
 
     The first candidate for an image has the sample's own seed.
 
     Args:
-        preview_steps: generate the candidates with this number of steps, then the selected ones
-            again from the same noise with all steps. None generates candidates with all steps.
         guidance_scale: CFG scale; candidates differ more if it is low. None uses the call's.
     """
     changes = {} if guidance_scale is None else {"guidance_scale": guidance_scale}
-    previews = {} if preview_steps is None else {"num_inference_steps": preview_steps}
-    seeds: list[int] = []
     images: list[Image] = []
     for k in range(int(pool)):
-        candidates = replace(call, seeds=[seed + k * POOL_SEED_STEP for seed in call.seeds])
-        seeds += candidates.seeds
-        images += candidates.images(**changes, **previews)
-    rows = most_diverse(images, call.prompts)
-    if preview_steps is None:
-        return [images[row] for row in rows]
-    return replace(call, seeds=[seeds[row] for row in rows]).images(**changes)
+        seeds = [seed + k * POOL_SEED_STEP for seed in call.seeds]
+        images += replace(call, seeds=seeds).images(**changes)
+    return [images[row] for row in most_diverse(images, call.prompts)]
 
 
 def most_diverse(images: Sequence[Image], prompts: Sequence[str]) -> list[int]:
-    """Select a diverse subset of a pool, separately for each distinct prompt.
-
-    Args:
-        images: the pool of p x n images; image i belongs to prompt i mod n.
-        prompts: n prompts, one for each image to keep.
-
-    Returns:
-        n indices of `images`, in the order of `prompts`.
-    """
+    """Indices of n of p x n images, in the order of the n prompts: a diverse subset of each distinct
+    prompt's images; image i belongs to prompt i mod n."""
     features, selected = open_image_embedder(f"pixels:{THUMBNAIL}").embed(images).double(), {}
     of_prompts = rows_by_label([*prompts] * (len(images) // len(prompts)), len(images))
     for prompt, rows in of_prompts.items():

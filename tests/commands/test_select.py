@@ -29,21 +29,15 @@ def rows_of(folder: Path) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-def test_the_first_image_is_in_the_middle_and_the_next_are_far_from_it_and_each_other(folder):
-    assert "3 images of 8" in said_by(selected(folder, 3))
-    prompts = {row["file_name"]: row["prompt"] for row in rows_of(folder)}
-    assert prompts == {"000001.png": "<b>cat", "000002.png": "dog", "000003.png": "<b>cat"}
-    sources = [Path(row["source"]) for row in rows_of(folder)]
-    assert [source.name for source in sources] == ["3.png", "6.png", "0.png"]
-    for name, source in zip(prompts, sources, strict=True):
-        assert (folder.parent / "few" / name).read_bytes() == source.read_bytes()
-
-
-def test_copies_never_fill_a_selection(folder):
+def test_the_first_image_is_in_the_middle_and_copies_never_fill_a_selection(folder):
     said = said_by(selected(folder, 8))
     assert "4 images of 8" in said and "Fewer than 8: there are no others" in said
-    levels = [LEVELS[int(Path(row["source"]).stem)] for row in rows_of(folder)]
-    assert sorted(levels) == sorted({*LEVELS})
+    sources = [Path(row["source"]) for row in rows_of(folder)]
+    levels = [LEVELS[int(source.stem)] for source in sources]
+    assert levels[:3] == [100, 250, 0] and sorted(levels) == sorted({*LEVELS})
+    for number, (row, source) in enumerate(zip(rows_of(folder), sources, strict=True), start=1):
+        assert row["file_name"] == f"{number:06d}.png"
+        assert (folder.parent / "few" / row["file_name"]).read_bytes() == source.read_bytes()
 
 
 def test_each_prompt_has_its_own_selection_and_unreadable_files_are_named(folder):

@@ -140,13 +140,6 @@ def test_kernels_may_be_given_by_keyword_and_as_the_matrix_at_hand():
     assert both == score_interval(conditional_rke, x, t, k, Gaussian(2.0))
 
 
-def test_more_confidence_takes_a_wider_interval():
-    x, k = normal(100, 2), Gaussian(1.0)
-    found = [score_interval(intdiv, x, k, level=level) for level in (0.5, 0.9, 0.95, 0.999)]
-    for narrow, wide in itertools.pairwise(found):
-        assert wide.low < narrow.low < narrow.score < narrow.high < wide.high
-
-
 # Guarantees
 
 

@@ -193,23 +193,18 @@ FLAT = {name: Image.new("RGB", (64, 64), name) for name in ("red", "blue")}
 BLUE = 8 + 2 * POOL_SEED_STEP
 
 
-@pytest.mark.parametrize(
-    ("settings", "last"),
-    [({}, None), ({"preview_steps": 2}, [7, BLUE, 9]), ({"guidance_scale": 2}, None)],
-)
-def test_a_pool_has_the_samples_own_seeds_and_others(monkeypatch, settings, last):
+@pytest.mark.parametrize("settings", [{}, {"guidance_scale": 2}])
+def test_a_pool_has_the_samples_own_seeds_and_others(settings):
     calls = []
 
-    def pipe(prompt, generator, num_inference_steps=8, guidance_scale=5):
+    def pipe(prompt, generator, guidance_scale=5):
         seeds = [one.initial_seed() for one in generator]
-        calls.append((seeds, num_inference_steps, guidance_scale))
+        calls.append((seeds, guidance_scale))
         return SimpleNamespace(images=[FLAT["blue" if seed == BLUE else "red"] for seed in seeds])
 
     prompts = ["ear", "ear", "leg"]
     images = select(Call(pipe, prompts, [7, 8, 9], {"prompt": prompts}), 3, **settings)
     assert images == [FLAT["red"], FLAT["blue"], FLAT["red"]]
-    pool = [seed for seeds, *_ in calls[:3] for seed in seeds]
+    pool = [seed for seeds, _ in calls for seed in seeds]
     assert calls[0][0] == [7, 8, 9] and len(set(pool)) == 9
-    assert [scale for *_, scale in calls] == [settings.get("guidance_scale", 5)] * len(calls)
-    assert [steps for _, steps, _ in calls[:3]] == [settings.get("preview_steps", 8)] * 3
-    assert [(seeds, steps) for seeds, steps, _ in calls[3:]] == ([(last, 8)] if last else [])
+    assert [scale for _, scale in calls] == [settings.get("guidance_scale", 5)] * 3
