@@ -37,8 +37,8 @@ def select(call: Call, pool: float, guidance_scale: float | None = None) -> list
 
 
 def most_diverse(images: Sequence[Image], prompts: Sequence[str]) -> list[int]:
-    """Indices of n of p x n images, in the order of the n prompts: a diverse subset of each distinct
-    prompt's images; image i belongs to prompt i mod n."""
+    """Indices of n of p x n images, in the order of the n prompts: a diverse subset of the images
+    of each distinct prompt; image i belongs to prompt i mod n."""
     features, selected = open_image_embedder(f"pixels:{THUMBNAIL}").embed(images).double(), {}
     of_prompts = rows_by_label([*prompts] * (len(images) // len(prompts)), len(images))
     for prompt, rows in of_prompts.items():
