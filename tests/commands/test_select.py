@@ -51,7 +51,6 @@ def test_each_prompt_has_its_own_selection_and_unreadable_files_are_named(folder
 
 def test_wrong_input_is_named_and_nothing_is_left_behind(folder, monkeypatch):
     assert_refused(selected(folder, 2, to="grey"), "grey exists: name a new folder")
-    assert_refused(selected(folder, 0), "'-k'")
     (folder / "metadata.jsonl").unlink()
     assert_refused(selected(folder, 2, "--per-prompt"), "no prompts: leave --per-prompt out")
     monkeypatch.setattr(select, "render", Mock(side_effect=OSError("the disk is full")))

@@ -83,9 +83,7 @@ def test_shares_are_of_each_prompt_and_a_named_value_counts_for_whether_it_is_sh
     ("prompt", "named"),
     [
         ("a brown bear", "brown"),
-        ("a brownie", None),
         ("DARK BROWN hair", "dark brown"),
-        ("no colour", None),
     ],
 )
 def test_values_are_named_as_whole_words_and_the_longest_counts(prompt, named):

@@ -10,10 +10,12 @@ from tests.helpers.batches_at_hand import (
     COLOURS,
     EMBEDDING,
     WORDS,
+    greys,
     labels_of,
     prompts,
     report_of,
     sample_images,
+    save_batch,
 )
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
@@ -23,7 +25,6 @@ from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
 from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
-from vendi_guidance.scores.references import manifold_scores
 
 KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt
 
@@ -44,7 +45,7 @@ def test_every_score_is_that_of_the_features():
         "kernel_distance": fidelity.kernel_distance(x, real),
         "frechet_distance": fidelity.frechet_distance(x, real),
         "seconds_per_image": 2.0,
-        **manifold_scores(x, real, 5)._asdict(),
+        **fidelity.manifold_scores(x, real, 5)._asdict(),
     }
     for kind in ("", "conditional_", "information_"):
         of = (x, t, *KERNELS) if kind else (x, KERNELS[0])
@@ -139,6 +140,15 @@ def test_groups_come_from_the_least_to_the_most_diverse():
     assert (same.label, varied.label) == ("same", "varied")
     assert same.vendi == pytest.approx(1, abs=0.05) and varied.vendi > 2
     assert same.rows == tuple(range(16))
+
+
+def test_near_duplicates_are_shown_by_the_names_of_their_files(tmp_path):
+    folder = save_batch(tmp_path / "grey", greys(0, 100, 100, 101, 250), [{"prompt": "a"}] * 5)
+    report = evaluate(folder, embedding=EMBEDDING)
+    first, *others = report.analysis.near_duplicates
+    assert first == (1, 2, 1.0) and {pair[:2] for pair in others} == {(1, 3), (2, 3)}
+    assert "Near-duplicates: 3 pairs" in report.notes[-1]
+    assert "1.png: a and 2.png: a: 1.000" in report.save(tmp_path / "out").read_text("utf-8")
 
 
 def test_scores_are_those_that_the_prompts_allow():

@@ -130,16 +130,6 @@ def test_labels_and_prompts_stay_with_their_items():
     assert (found.low, found.score, found.high) == pytest.approx((1, 1, 1))
 
 
-def test_kernels_may_be_given_by_keyword_and_as_the_matrix_at_hand():
-    x, t, k = normal(50, 3), normal(50, 2, seed=1), Gaussian(1.0)
-    expected = score_interval(rke, x, k)
-    assert score_interval(rke, x, kernel=k, spectrum=Exact()) == expected
-    found = score_interval(vendi, x, k, order=2, truncation=None)
-    assert (found.low, found.high) == (expected.low, expected.high)
-    both = score_interval(conditional_rke, x, t, kernel_t=Gaussian(2.0), kernel_x=k)
-    assert both == score_interval(conditional_rke, x, t, k, Gaussian(2.0))
-
-
 # Guarantees
 
 
@@ -188,6 +178,7 @@ def test_guarantees_go_with_the_scores_that_they_are_for():
 
     n, p = 900, pytest.approx
     assert bound(rke, x, k) == p(vendi_guarantee(float(rke(x, k)), n, 2, None, 0.05))
+    assert bound(rke, x, kernel=k, spectrum=Exact()) == bound(rke, x, k)
     cosine = float(vendi(x, Cosine()))
     assert bound(vendi, x, Cosine()) == p(vendi_guarantee(cosine, n, 1, 3, 0.05))
     assert bound(vendi, x, Cosine(), truncation=9) == p(vendi_guarantee(cosine, n, 1, 3, 0.05))

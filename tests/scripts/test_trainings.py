@@ -93,7 +93,6 @@ def test_an_interrupted_distillation_resumes_and_its_model_draws(tmp_path, monke
     assert load_tensors(work / "student.safetensors")[0]["step"] == 2
 
     assert [file.name for file in output.iterdir()] == [LORA_WEIGHTS]
-    assert (output / LORA_WEIGHTS).stat().st_size < 3e6
     trained = load_file(output / LORA_WEIGHTS)
     assert all(weight.dtype == torch.float16 for weight in trained.values())
     assert any(weight.any() for name, weight in trained.items() if "lora_B" in name)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 import torch
+from torch import Tensor
 
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
 from vendi_guidance.scores.functional import conditional_vendi, vendi
@@ -14,6 +15,8 @@ from vendi_guidance.scores.modes import Mode, find_modes
 from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000  # most images whose eigenvectors are computed: a random sample of larger batches
+SAME = 0.95  # least similarity of near-duplicates: most images saved again as JPEG have more
+LISTED = 100  # most pairs of near-duplicates that are listed
 CURVE_UP_TO = 1000  # largest size in a convergence curve
 
 
@@ -34,7 +37,8 @@ class Analysis:
     groups: list[Group]  # least diverse first; empty if every image has a label of its own
     modes: list[Mode]  # with row numbers of the whole batch
     convergence: dict[str, Convergence]  # "conditional_vendi" and "vendi"
-    looked_at: dict[str, int]  # the number of images behind "modes"
+    looked_at: dict[str, int]  # the number of images behind "modes" and near-duplicates
+    near_duplicates: list[tuple[int, int, float]]  # two rows, and their similarity
 
 
 def groups_by_label(analyses: Iterable[Analysis]) -> dict[str, list[Group | None]]:
@@ -49,12 +53,19 @@ def analyse(inputs: ScoreInputs) -> Analysis:
     order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0), device="cpu")
     sample = order[:DENSE_UP_TO].sort().values
     part = inputs.take(sample)
+    similarities = part.kernel_x.gram(part.x).triu(1).flatten()
+    closest = similarities.topk(min(LISTED, len(similarities)))
     modes = find_modes(part.x, part.kernel_x, count=6, top=8, spectrum=Exact())
     return Analysis(
         groups=_groups(inputs),
         modes=[replace(mode, rows=tuple(sample[list(mode.rows)].tolist())) for mode in modes],
         convergence=_convergence(inputs),
         looked_at={"modes": len(sample)},
+        near_duplicates=[
+            (*sample[[place // len(part), place % len(part)]].tolist(), similarity)
+            for similarity, place in zip(*map(Tensor.tolist, closest), strict=True)
+            if similarity >= SAME
+        ],
     )
 
 

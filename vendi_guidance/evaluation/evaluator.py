@@ -107,13 +107,16 @@ def evaluate(
         limits: Any = {"least": measure.low, "most": measure.high}
         found = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
         scores[key] = ScoreResult(*found, basis(key, settings))
-    notes = (judged.batch.note, _left_out(inputs, scores, subsamples), _of_real_images(inputs))
+    analysis = analyse(inputs)
+    notes = [judged.batch.note, _left_out(inputs, scores, subsamples), _of_real_images(inputs)]
+    if alike := len(analysis.near_duplicates):
+        notes.append(f"Near-duplicates: {counted(alike, 'pair')}, which the page shows.")
     return Report(
         name=name or batch.name or "the batch",
         scores=scores,
         settings=settings,
         skipped=judged.skipped + unread,
-        analysis=analyse(inputs),
+        analysis=analysis,
         images=judged.batch.images,
         inputs=inputs,
         attributes=judge_attributes(judged, judges, reader),

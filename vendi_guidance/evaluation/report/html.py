@@ -80,11 +80,12 @@ class Run:
 
     def __init__(self, report: "Report") -> None:
         self.report = report
-        self.name = report.name
+        self.name, self.paths = report.name, report.images.paths()
         # an image may occur several times on the page
         self.thumbnail = cache(lambda row: thumbnail(report.images[row]))
 
     def caption(self, row: int) -> str:
         """The alt text of an image."""
-        labels = self.report.inputs.groups
-        return f"image {row + 1}" if labels is None else f"image {row + 1}: {labels[row]}"
+        labels, paths = self.report.inputs.groups, self.paths
+        name = f"image {row + 1}" if paths is None else paths[row].name
+        return name if labels is None else f"{name}: {labels[row]}"

@@ -70,6 +70,7 @@ def _run(report: "Report") -> dict[str, Any]:
         "groups": [asdict(group) | {"label": str(group.label)} for group in analysis.groups],
         "modes": [asdict(mode) for mode in analysis.modes],
         "looked_at": analysis.looked_at,
+        "near_duplicates": analysis.near_duplicates,
         "attributes": [asdict(one) for one in report.attributes],
         "notes": report.notes,
         "convergence": {
