@@ -44,16 +44,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.comfyui", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("checkout", type=Path, help="a clone of ComfyUI")
-    parser.add_argument(
-        "--figures", action="store_true", help="make the figures of the docs instead"
-    )
     options = parser.parse_args()
     if not (options.checkout / "main.py").exists():
         parser.error(f"{options.checkout} is not a clone of ComfyUI: it has no main.py")
-    if options.figures:
-        from scripts.comfyui.page import save_figures
-
-        return save_figures(options.checkout)
     failures = check_samplers(options.checkout)
     count_demo_looks()
     print(f"{failures} checks failed" if failures else "all checks passed")

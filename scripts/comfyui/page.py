@@ -1,21 +1,12 @@
 """Opens and runs the example workflow in ComfyUI's page, in headless Chromium."""
 
-import io
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
-from PIL import Image
-
-from scripts.comfyui.server import PACK, Server, serve
+from scripts.comfyui.server import Server
 
 EXAMPLES = "/api/workflow_templates/vendi-guidance"
 SETTINGS = {"Comfy.TutorialCompleted": True, "Comfy.Minimap.Visible": False}
-SIZE: Any = {"width": 1680, "height": 720}
-FIGURE = Path(__file__).parents[2] / "docs" / "figures" / "comfyui-workflow.webp"
-THUMBNAIL = PACK / "example_workflows" / "Diverse Batch.jpg"
 
-PROMPT = "app.graph.nodes.find(n => n.title === 'Prompt')"
 SCORE = "app.graph.nodes.find(n => n.type === 'VendiGuidanceDiversityScore')"
 BOXES = """() => app.graph.nodes.map(n => {
   const [left, top, width, height] = n.getBounding();
@@ -52,24 +43,3 @@ def run_example(page: Any) -> dict[str, Any]:
         "images": page.evaluate(f"() => {SCORE}.imgs.length"),
         "boxes": page.evaluate(BOXES),
     }
-
-
-def save_figures(checkout: Path) -> None:
-    """Save the figure of docs/comfyui.md and the thumbnail of the example."""
-    from playwright.sync_api import sync_playwright
-
-    with serve(checkout) as server, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium")
-        page = browser.new_page(viewport=SIZE)
-        open_example(page, server)
-        page.evaluate(f"text => {{ {PROMPT}.widgets[0].value = text }}", "waving hand")
-        run_example(page)
-        page.keyboard.press(".")  # fits the view
-        page.wait_for_timeout(2000)
-        Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(FIGURE, quality=80, method=6)
-        tiles = Image.new("RGB", (256, 128))
-        saved = [*server.get("/history").values()][-1]["outputs"]["8"]["images"]
-        for i, image in enumerate(saved):
-            tile = Image.open(io.BytesIO(server.read(f"/view?{urlencode(image)}")))
-            tiles.paste(tile, (i % 4 * 64, i // 4 * 64))
-        tiles.resize((1024, 512)).save(THUMBNAIL, quality=60, optimize=True, progressive=True)

@@ -31,19 +31,12 @@ Prompt = dict[str, dict[str, Any]]
 
 @dataclass
 class Run:
-    """The messages of the server about one run.
+    """The messages of the server about one run."""
 
-    Attributes:
-        ends: type of the last message.
-        progress: every (value, maximum) of the progress bar.
-        cached: nodes that were not executed.
-        outputs: what each node shows.
-    """
-
-    ends: str = ""
-    progress: list[tuple[float, float]] = field(default_factory=list)
-    cached: list[str] = field(default_factory=list)
-    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ends: str = ""  # type of the last message
+    progress: list[tuple[float, float]] = field(default_factory=list)  # (value, maximum) of the bar
+    cached: list[str] = field(default_factory=list)  # nodes that were not executed
+    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each node shows
 
 
 @dataclass

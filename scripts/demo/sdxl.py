@@ -14,20 +14,13 @@ TOKENS = 24  # length of the longest prompt
 
 
 class Shape(NamedTuple):
-    """The size of a model.
+    """The size of a model."""
 
-    Attributes:
-        size: height and width of its images in pixels, 4 times those of its latents.
-        widths, heads: channels and attention heads of the three levels of the UNet.
-        texts: widths of both text encoders.
-        groups: groups of the UNet's normalisation.
-    """
-
-    size: int
-    widths: tuple[int, int, int]
-    heads: tuple[int, int, int]
-    texts: tuple[int, int]
-    groups: int
+    size: int  # height and width of its images in pixels, 4 times those of its latents
+    widths: tuple[int, int, int]  # channels of the three levels of the UNet
+    heads: tuple[int, int, int]  # attention heads of these levels
+    texts: tuple[int, int]  # widths of both text encoders
+    groups: int  # of the UNet's normalisation
 
 
 def train_sdxl(

@@ -43,12 +43,7 @@ FIRST_SEED = 2**32  # of the trajectories, so that the student has not seen imag
 
 
 class Student(NamedTuple):
-    """A LoRA of a model.
-
-    Attributes:
-        steps: number of the teacher's steps, which include those of 1, 2 and 4 steps.
-        rank: rank of each layer.
-    """
+    """A LoRA: the number of its teacher's steps, among them those of 1, 2 and 4, and its rank."""
 
     steps: int
     rank: int

@@ -3,7 +3,6 @@
 import inspect
 import re
 from dataclasses import MISSING, fields, is_dataclass
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -15,14 +14,6 @@ TEMPLATE = "{settings}"
 SETTINGS = "vendi_guidance.guidance.settings"
 
 EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
-DEFAULT = re.compile(r"^( +)(\w+) \((?:\w+, )?default [^),]+([^)]*)\):", re.MULTILINE)
-
-
-def hide_default(cls: Class, argument: re.Match[str]) -> str:
-    """Leave out the default of an argument, which the signature in the reference shows. It stays if
-    the signature lacks the argument, or if a range follows."""
-    indent, name, limits = argument.groups()
-    return argument[0] if limits or name not in cls.parameters else f"{indent}{name}:"
 
 
 def show_defaults(cls: Class) -> None:
@@ -48,6 +39,5 @@ class Docstrings(Extension):
         if isinstance(obj, Class) and is_of_settings:
             show_defaults(obj)
         if isinstance(obj, Class) and (is_of_settings or TEMPLATE in obj.docstring.value):
-            text = inspect.cleandoc(_imported(obj).__doc__ or "")
-            obj.docstring.value = DEFAULT.sub(partial(hide_default, obj), text)
+            obj.docstring.value = inspect.cleandoc(_imported(obj).__doc__ or "")
         obj.docstring.value = EXAMPLE.sub("Examples:", obj.docstring.value)
