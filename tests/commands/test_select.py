@@ -53,6 +53,9 @@ def test_wrong_input_is_named_and_nothing_is_left_behind(folder, monkeypatch):
     assert_refused(selected(folder, 2, to="grey"), "grey exists: name a new folder")
     (folder / "metadata.jsonl").unlink()
     assert_refused(selected(folder, 2, "--per-prompt"), "no prompts: leave --per-prompt out")
+    with monkeypatch.context() as patch:
+        patch.setattr(select, "MOST", 7)
+        assert_refused(selected(folder, 2), "8 images are too many")
     monkeypatch.setattr(select, "render", Mock(side_effect=OSError("the disk is full")))
     assert_refused(selected(folder, 2), "the disk is full")
     assert [entry.name for entry in folder.parent.iterdir()] == ["grey"]

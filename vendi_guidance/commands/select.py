@@ -33,6 +33,8 @@ from vendi_guidance.storage.imagefolder import METADATA
 from vendi_guidance.storage.images import read_bytes
 from vendi_guidance.storage.messages import counted
 
+MOST = 30_000  # images, whose similarities take 7 GB
+
 
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @click.argument("folder", type=PATH)
@@ -66,9 +68,12 @@ def main(
     batch = batch.take(kept)
     kernel, _ = choose_kernel(None, IMAGE_SIGMAS, about, x)
     labels = batch.prompts if per_prompt and batch.prompts else [str(folder)] * len(x)
+    candidates = rows_by_label(labels, len(x))
+    if (most := max(map(len, candidates.values()))) > MOST:
+        raise ValueError(f"{most:,} images are too many to compare all pairs: select from parts")
     groups = {
         str(label): [rows[place] for place in diverse_subset(kernel.gram(x[rows].double()), count)]
-        for label, rows in rows_by_label(labels, len(x)).items()
+        for label, rows in candidates.items()
     }
     with whole_folder(output) as new:
         save(new, batch, groups)
