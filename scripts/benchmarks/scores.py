@@ -9,6 +9,7 @@ in single precision: images in 50 clusters of 768 dimensions, prompts in 50 clus
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -148,10 +149,10 @@ METHODS = {
         fourier_products,
         "feature + covariance products",
     ),
-    "vendi-score": Method(
-        "Vendi, vendi-score package", vendi_score_package, exact_vendi, "exact, ours"
-    ),
 }
+if find_spec("vendi_score"):
+    package = "Vendi, vendi-score package"
+    METHODS["vendi-score"] = Method(package, vendi_score_package, exact_vendi, "exact, ours")
 
 
 TITLES = "n", "method", "seconds", "peak MiB", "baseline", "seconds", "ratio", "difference"

@@ -28,7 +28,7 @@ from scripts.comparison.models import BATCH, IMAGES, MODELS, NAMED, OPEN
 from scripts.comparison.pages import Result, Row, at_equal_details, save_curves, save_grid, table_of
 from scripts.comparison.scores import scores
 from vendi_guidance.commands.cli import Command
-from vendi_guidance.evaluation.report.spacing import evenly_spaced
+from vendi_guidance.evaluation.report.html import evenly_spaced
 from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.runs.setup import Sweep
 from vendi_guidance.runs.signals import Stop

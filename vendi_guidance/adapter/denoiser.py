@@ -65,6 +65,7 @@ class Network:
         self._pipeline = pipeline
         self._latents_last = family_of(pipeline).latents_last
         self._watch = watch
+        self._asked: dict[object, Any] = {}
         self.at, self.restart = watch.at, watch.restart
         components = (getattr(pipeline, name, None) for name in NETWORKS)
         modules = [module for module in components if isinstance(module, nn.Module)]
@@ -128,7 +129,7 @@ class Network:
 
     def _in_part(self, output: Tensor, like: Tensor) -> Tensor:
         """The network's output as the scheduler sees it, without CFG."""
-        return self._part(output, like) * self._sign()
+        return self._part(output, like) * self._once("sign", self._sign)
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -145,7 +146,7 @@ class Network:
 
     @property
     def ahead(self) -> list[float]:
-        return self._watch.ahead
+        return self._once("ahead", lambda: self._watch.ahead)
 
     @property
     def denoised(self) -> Tensor:
@@ -162,7 +163,7 @@ class Network:
             return
         clean, level = self.denoised, self.levels[1]
         noise = (latents - level.signal * clean) / level.noise
-        wanted = self._sign() * self._watch.output(clean, noise, level)
+        wanted = self._once("sign", self._sign) * self._watch.output(clean, noise, level)
         output = self._with_latents(self.cfg.prompt_output, wanted)
         self.cfg.known = in_form_of(self.cfg.evaluations[0].output, output)
 
@@ -183,9 +184,8 @@ class Network:
         if len(latents) > most:
             return torch.cat([self.denoise(part, level, perturb) for part in latents.split(most)])
         network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
-        factor = _inner(network_input, sample) / (_inner(sample, sample) or 1.0)
-        self._check(network_input, factor * sample, "scales its latents")
-        sign = self._sign()
+        factor = self._once("factor", lambda: self._factor(network_input, sample))
+        sign = self._once("sign", self._sign)
         asked = self.cfg.of_prompts(first, len(latents) // len(sample))
         args, kwargs = asked.args, asked.kwargs
         level = level or self.levels[0]
@@ -206,6 +206,19 @@ class Network:
             args, kwargs = with_tokens(first.module, args, kwargs, range(rows), rows, perturb)
         raw = answer(self._undistilled, asked.module, asked.forward, args, kwargs)
         return self._watch.denoise(latents, self._part(tensor_of(raw), latents) * sign, level)
+
+    def _once(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Numbers of the last step, for which the device is asked once."""
+        key = name, self._watch.key
+        if key not in self._asked:
+            self._asked[key] = compute()
+        return self._asked[key]
+
+    def _factor(self, network_input: Tensor, sample: Tensor) -> float:
+        """The factor of the scheduler's sample in the network's input."""
+        factor = _inner(network_input, sample) / (_inner(sample, sample) or 1.0)
+        self._check(network_input, factor * sample, "scales its latents")
+        return factor
 
     def _sign(self) -> float:
         """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
@@ -279,4 +292,4 @@ def _entry(module: nn.Module) -> str:
 def _inner(one: Tensor, other: Tensor) -> float:
     """The inner product of two batches, without samples that contain NaN or infinity."""
     products = (one.float() * other.float()).flatten(1).sum(dim=1)
-    return float(products[products.isfinite()].sum())
+    return float(products.nan_to_num(0, 0, 0).sum())

@@ -23,7 +23,7 @@ from vendi_guidance.adapter.undistilled import check_undistilled
 from vendi_guidance.guidance.memory import check_lasting
 from vendi_guidance.guidance.setting import describe, show_settings
 from vendi_guidance.guidance.settings import SETTINGS, adjusted, with_prefix
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import check_count
 
 OF_A_CALL = [
     Parameter(with_prefix(name), Parameter.KEYWORD_ONLY, default=..., annotation=kind)

@@ -151,8 +151,8 @@ class Watch(Reader):
     @property
     def ahead(self) -> list[float]:
         """The noise-to-signal ratios at which the remaining steps begin."""
-        timesteps = self.scheduler.timesteps.tolist()
-        distances = [abs(timestep - self.timestep) for timestep in timesteps]
+        timesteps, last_made = self.scheduler.timesteps.tolist(), self.timestep
+        distances = [abs(timestep - last_made) for timestep in timesteps]
         nearest = [i for i, distance in enumerate(distances) if distance == min(distances)]
         # Second-order schedulers list a timestep twice: their counter tells which one it is. A call
         # that begins midway may count from 0: then the counter is not among the nearest.
@@ -180,6 +180,9 @@ class Watch(Reader):
     def _known(self) -> tuple[Any, dict[str, Any]]:
         if self._record.last is None:
             raise RuntimeError("no step of the scheduler has been watched yet")
+        given = self._record.last[1]
+        if isinstance(given["timestep"], Tensor) and given["timestep"].numel() == 1:
+            given["timestep"] = given["timestep"].item()  # a number, so the device is asked once
         return self._record.last
 
     def _begin(self, set_timesteps: Callable[..., Any]) -> Callable[..., Any]:

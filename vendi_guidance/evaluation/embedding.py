@@ -15,8 +15,7 @@ from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.files import BadImage, FileFeatures, file_features
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
-from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel, check_count
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.bandwidth import median_distance
 

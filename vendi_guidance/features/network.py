@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vendi_guidance.features.weights import reason
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import check_count
 from vendi_guidance.storage.images import to_rgb
 from vendi_guidance.storage.messages import nearest
 

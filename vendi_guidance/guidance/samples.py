@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import SphereKernel
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import SphereKernel, check_count
 from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.storage.messages import counted
 

@@ -10,7 +10,7 @@ from numbers import Real
 from textwrap import TextWrapper
 from typing import Any
 
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import check_count
 
 Spelling = Callable[[str], str]
 """How the name of a setting is typed somewhere, such as `--diversity-level` for `level`."""

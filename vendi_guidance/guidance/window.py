@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.samples import Samples
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import check_count
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 

@@ -6,6 +6,7 @@ distribution. Kernels compute K in blocks, so that only callers that need all of
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -154,3 +155,9 @@ def tile(blocks: Blocks, rows: slice, columns: slice) -> Tensor:
     if rows == columns:
         values = (values + values.T).div_(2).fill_diagonal_(1)  # removes rounding errors
     return values
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise ValueError unless `value` is a whole number of at least `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")

@@ -6,8 +6,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features, as_features
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import Features, as_features, check_count
 from vendi_guidance.kernels.standard import Cosine
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import as_pair

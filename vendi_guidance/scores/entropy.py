@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import check_count
 from vendi_guidance.kernels.rounding import rounding
 
 

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import Kernel, check_count
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.functional import EXACT, conditional_vendi, rke, vendi
 from vendi_guidance.scores.spectra import Exact

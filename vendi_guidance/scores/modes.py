@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import CHUNK, Kernel, as_kernel
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import CHUNK, Kernel, as_kernel, check_count
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.scores.functional import Items
 from vendi_guidance.scores.linalg import (

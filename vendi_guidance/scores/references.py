@@ -16,8 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import CHUNK, Features, as_features, upper_triangle
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import CHUNK, Features, as_features, check_count, upper_triangle
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.storage.messages import counted
 

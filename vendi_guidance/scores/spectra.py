@@ -13,8 +13,7 @@ from math import isinf
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Features, Kernel
-from vendi_guidance.kernels.checks import check_count
+from vendi_guidance.kernels.base import Features, Kernel, check_count
 from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy

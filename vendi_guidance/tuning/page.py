@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.evaluation.report.html import Run, render
-from vendi_guidance.evaluation.report.spacing import evenly_spaced
+from vendi_guidance.evaluation.report.html import Run, evenly_spaced, render
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.tuning.dial import Point, choose, verdict
 

@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache, partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -14,7 +14,6 @@ from PIL.Image import Image
 from vendi_guidance.evaluation.analysis import groups_by_label
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg
-from vendi_guidance.evaluation.report.spacing import evenly_spaced
 from vendi_guidance.evaluation.report.tables import ATTRIBUTE_TITLES, attribute_rows
 from vendi_guidance.storage.images import fitted
 from vendi_guidance.storage.messages import counted
@@ -22,6 +21,7 @@ from vendi_guidance.storage.messages import counted
 if TYPE_CHECKING:
     from vendi_guidance.evaluation.results import Comparison, Report
 
+Item = TypeVar("Item")
 PACKAGE = "vendi_guidance.evaluation.report"
 THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
@@ -89,3 +89,15 @@ class Run:
         labels, paths = self.report.inputs.groups, self.paths
         name = f"image {row + 1}" if paths is None else paths[row].name
         return name if labels is None else f"{name}: {labels[row]}"
+
+
+def evenly_spaced(items: Sequence[Item], count: int) -> list[Item]:
+    """At most `count` evenly spaced items, in order and including the first; `count` >= 1.
+
+    Example:
+        >>> evenly_spaced("abcdefgh", 3), evenly_spaced("ab", 3), evenly_spaced(range(30), 22)[11]
+        (['a', 'c', 'f'], ['a', 'b'], 14)
+    """
+    step = max(1.0, len(items) / count)
+    # not i * len(items) // count, which rounds differently: published results use this choice
+    return [items[int(i * step)] for i in range(min(count, len(items)))]
