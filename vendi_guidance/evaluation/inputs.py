@@ -63,9 +63,11 @@ class ScoreInputs:
         rows = torch.cat([self.x, self.t], dim=1)
         parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
         h_x, h_joint = map(float, spectrum.entropies(rows, [parts.x, parts.joint], entropy))
-        prompts, weights = _distinct(self.t)
+        # distinct prompts, weighted by their shares, have the nonzero eigenvalues of K_T/n
+        prompts, counts = torch.unique(self.t, dim=0, return_counts=True)
         spectrum_t = Exact() if len(prompts) <= 4000 else spectrum
-        h_t = float(spectrum_t.entropy(prompts, self.kernel_t, entropy, weights))
+        shares = counts.double() / len(self.t)
+        h_t = float(spectrum_t.entropy(prompts, self.kernel_t, entropy, shares))
         return {
             "vendi": exp(h_x),
             "conditional_vendi": exp(h_joint - h_t),
@@ -116,13 +118,6 @@ class ScoreInputs:
             yield "frechet_distance", frechet_distance(self.x, self.reference)
         if fewest > NEIGHBOURS:
             yield from manifold_scores(self.x, self.reference, NEIGHBOURS)._asdict().items()
-
-
-def _distinct(t: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows of t: (n, m), and the share of each. The kernel matrix of these rows,
-    weighted by their shares, has the nonzero eigenvalues of K_T/n."""
-    rows, counts = torch.unique(t, dim=0, return_counts=True)
-    return rows, counts.double() / len(t)
 
 
 def prompt_fidelity(labels: Labels) -> float | None:

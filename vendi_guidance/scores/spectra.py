@@ -299,7 +299,8 @@ def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
     """A symmetric matrix with the nonzero eigenvalues of K/n: K/n itself, or Z^T Z/n if smaller."""
     if _has_small_factor(kernel, x):
         return second_moments(x, [(Part(kernel), kernel.factor)], weights)[0]
-    root = _sqrt_weights(x, weights)
+    p = x.new_full((len(x),), 1 / len(x)) if weights is None else weights.to(x)
+    root = p.sqrt()[:, None]
     return kernel.gram(x).mul_(root).mul_(root.T)
 
 
@@ -311,9 +312,3 @@ def _summand(p: Tensor, order: float) -> Tensor:
 def _has_small_factor(kernel: Kernel, x: Tensor) -> bool:
     """True if K = Z Z^T with fewer columns in Z than there are items."""
     return (kernel.rank(x.shape[1]) or len(x)) < len(x)
-
-
-def _sqrt_weights(x: Tensor, weights: Tensor | None) -> Tensor:
-    """(n, 1) square roots of the item probabilities."""
-    p = x.new_full((len(x),), 1 / len(x)) if weights is None else weights.to(x)
-    return p.sqrt()[:, None]
