@@ -46,7 +46,7 @@ def kernel_distance(x: Features, reference: Features) -> float:
         >>> round(kernel_distance(torch.zeros(2, 1), torch.ones(2, 1)), 3)
         7.0
     """
-    x, reference = as_pair(x, reference, 2, "give at least 2")
+    x, reference = as_pair(x, reference, 2)
     across = sum(_cubic_kernel(x[rows], reference).sum() for rows in _strips(x, reference))
     mean_across = float(across) / (len(x) * len(reference))
     return _mean_of_pairs(x) + _mean_of_pairs(reference) - 2 * mean_across
@@ -71,7 +71,7 @@ def frechet_distance(x: Features, reference: Features) -> float:
         >>> round(frechet_distance(torch.zeros(2, 1), 3 * torch.ones(2, 1)), 3)
         9.0
     """
-    x, reference = as_pair(x, reference, 2, "give at least 2")
+    x, reference = as_pair(x, reference, 2)
     (mean, root), (mean_r, root_r) = _mean_and_root(x), _mean_and_root(reference)
     # C = R^T R, and the trace of (C C_r)^(1/2) is the sum of the singular values of R R_r^T
     overlap = torch.linalg.matrix_norm(root @ root_r.T, "nuc")
@@ -124,11 +124,7 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
         0.5
     """
     check_count("neighbours", neighbours)
-    remedy = (
-        f"{neighbours} neighbours of each need at least {neighbours + 1}; "
-        "give more images or ask for fewer neighbours"
-    )
-    x, reference = as_pair(x, reference, neighbours + 1, remedy)
+    x, reference = as_pair(x, reference, neighbours + 1)
     origin = reference.mean(dim=0).double()
     radius_x = _squared_radii(x, neighbours, origin)[:, -1]
     radii = _squared_radii(reference, neighbours, origin)
@@ -153,11 +149,9 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
     return ManifoldScores(precision, recall, density, coverage, authenticity)
 
 
-def as_pair(
-    x: Features, reference: Features, fewest: int = 1, remedy: str = ""
-) -> tuple[Tensor, Tensor]:
+def as_pair(x: Features, reference: Features, fewest: int = 1) -> tuple[Tensor, Tensor]:
     """Features (n, d) and (m, d) as tensors on the device of x; ValueError if `as_features` rejects
-    one, they differ in d, or one has fewer than `fewest` rows (with `remedy` in the message)."""
+    one, they differ in d, or one has fewer than `fewest` rows."""
     x, reference = as_features(x), as_features(reference)
     if x.shape[1] != reference.shape[1]:
         raise ValueError(
@@ -166,7 +160,7 @@ def as_pair(
         )
     for name, n in (("generated", len(x)), ("reference", len(reference))):
         if n < fewest:
-            raise ValueError(f"got {counted(n, f'{name} image')}: {remedy}")
+            raise ValueError(f"got {counted(n, f'{name} image')}: give at least {fewest}")
     return x, reference.to(x.device)
 
 
