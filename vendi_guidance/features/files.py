@@ -57,13 +57,7 @@ def file_features(
     on_bad_image: Literal["skip", "fail"] = "skip",
     progress: bool = False,
 ) -> FileFeatures:
-    """Compute the features of image files, in order.
-
-    Args:
-        cache: folder of cached features, which later runs reuse; None disables caching.
-        workers: number of processes that read and decode files; 0 uses the calling process.
-        on_bad_image: "skip" leaves out files that cannot be used, "fail" raises at the first.
-        progress: show a progress bar.
+    """Compute the features of image files, in order; the settings are those of `ImageReader`.
 
     Raises:
         ValueError: no file can be used, or one cannot and on_bad_image is "fail"; it is named.
