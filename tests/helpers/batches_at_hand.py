@@ -35,7 +35,6 @@ WORDS = FromFunction(_directions, "words")
 """Random unit vectors: different prompts are far apart."""
 
 EMBEDDING = Embedding(COLOURS, WORDS, Gaussian(1.0), Gaussian(0.3))
-OF_BATCH = {"prompts", "seconds"}
 OF_EMBEDDING, OF_JUDGES = ({f.name for f in fields(kind)} for kind in (Embedding, Judges))
 
 
@@ -84,12 +83,14 @@ def prompts(count: int, kinds: int = 8) -> list[str]:
 def report_of(count: int = 64, spread: float = 60, *, seed: int = 0, **more) -> Report:
     """A report of `sample_images`; `more` are fields of `Embedding` or `Judges`, or arguments."""
     given = {"prompts": prompts(count), "name": f"spread {spread}"} | more
-    batch, embedding, judges = (
+    embedding, judges = (
         {name: given.pop(name) for name in names & given.keys()}
-        for names in (OF_BATCH, OF_EMBEDDING, OF_JUDGES)
+        for names in (OF_EMBEDDING, OF_JUDGES)
     )
+    seconds = given.pop("seconds", None)
     given |= {"embedding": replace(EMBEDDING, **embedding), "judges": Judges(**judges)}
-    return evaluate(as_batch(sample_images(count, spread, seed), **batch), **given)
+    images = as_batch(sample_images(count, spread, seed))
+    return evaluate(replace(images, seconds=seconds), **given)
 
 
 def save_tar(path: Path, contents: dict[str, bytes]) -> None:

@@ -91,7 +91,6 @@ def as_batch(
     images: Images,
     prompts: Sequence[str] | None = None,
     *,
-    seconds: Sequence[float] | None = None,
     read_prompts: bool = True,
 ) -> Batch:
     """Make a batch of images from any source.
@@ -105,12 +104,10 @@ def as_batch(
             tensors (c, h, w).
         prompts: n prompts; None uses those of the folder or dataset, if any. Images of a folder
             without a prompt are left out if others have one.
-        seconds: n generation times; None uses those of the folder, if any.
         read_prompts: whether to look for prompts in a folder. False keeps all of its images.
 
     Raises:
-        ValueError: no images, an unsupported kind of images, or the wrong number of prompts or of
-            finite times.
+        ValueError: no images, an unsupported kind of images, or the wrong number of prompts.
         FileNotFoundError: the folder does not exist.
 
     Example:
@@ -132,18 +129,13 @@ def as_batch(
     if isinstance(prompts, str):
         raise ValueError(f"prompts must be one for each image, got {prompts!r}: give it in a list")
     prompts = batch.prompts if prompts is None else list(prompts)
-    seconds = batch.seconds if seconds is None else [float(time) for time in seconds]
-    for name, column in (("prompt", prompts), ("time", seconds)):
-        if column is not None and len(column) != n:
-            both = f"{counted(n, 'image')} and {counted(len(column), name)}"
-            raise ValueError(f"got {both}: give one {name} for each image")
+    if prompts is not None and len(prompts) != n:
+        both = f"{counted(n, 'image')} and {counted(len(prompts), 'prompt')}"
+        raise ValueError(f"got {both}: give one prompt for each image")
     for prompt in prompts or []:
         if not isinstance(prompt, str):
             raise ValueError(f"prompts must be text, got {prompt!r}")
-    for time in seconds or []:
-        if not isfinite(time):
-            raise ValueError(f"an image's time must be a finite number, got {time}")
-    return replace(batch, prompts=prompts, seconds=seconds)
+    return replace(batch, prompts=prompts)
 
 
 def _from_sequence(images: Any) -> LazyImages:

@@ -60,7 +60,7 @@ def evaluate(
 
     Args:
         images: n images: a folder, PIL images, arrays, a tensor or a dataset; or a `Batch` from
-            `as_batch`, which also takes generation times.
+            `as_batch`.
         prompts: n prompts, for conditional scores; None uses those of the folder or dataset.
         name: name of the batch; "" uses the folder's name.
         embedding: features and kernels. To compare two batches, evaluate the second with
