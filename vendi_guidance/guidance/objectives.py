@@ -139,9 +139,10 @@ class Objective(ABC):
             known = known[nearest][:, nearest].to(border)
             known.diagonal().add_(RIDGE)
             among = among - border[:, nearest] @ torch.linalg.solve(known, border[:, nearest].T)
-        places = torch.arange(count * b, device=among.device) % b
-        taken = torch.tensor(greedy_subset(among.double(), places, b), device=among.device)
-        rows = taken[places[taken].argsort()]
+        # on the CPU, where the many operations on a few numbers need no launches
+        places = torch.arange(count * b, device="cpu") % b
+        taken = torch.tensor(greedy_subset(among.double().cpu(), places, b), device="cpu")
+        rows = taken[places[taken].argsort()].to(unit.device)
         # the next gradient is at these samples: saves a pass over the window
         window.cache["taken"] = unit[rows], similar.inner[rows, : len(window)]
         return rows // b
