@@ -5,11 +5,7 @@ import pytest
 import torch
 
 from vendi_guidance.adapter.families import FAMILIES, Family
-from vendi_guidance.adapter.prompts import (
-    is_pooled_clip,
-    prompt_features,
-    prompt_inputs,
-)
+from vendi_guidance.adapter.prompts import is_pooled_clip, prompt_features, prompt_inputs
 
 
 def pipeline(name="StableDiffusionPipeline", offers=()):

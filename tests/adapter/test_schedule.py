@@ -274,10 +274,7 @@ Namesake = type("DDIMScheduler", (OwnStep,), {"step": OwnStep.step, "__module__"
         (diffusers.EDMEulerScheduler(), "for EDMEulerScheduler: use"),
         (SimpleNamespace(), "for SimpleNamespace: use"),
         (FlowMatchEulerDiscreteScheduler(invert_sigmas=True), "with invert_sigmas"),
-        (
-            diffusers.EulerDiscreteScheduler(prediction_type="flow"),
-            "without flow .* 'flow'",
-        ),
+        (diffusers.EulerDiscreteScheduler(prediction_type="flow"), "without flow .* 'flow'"),
         (UniPCMultistepScheduler(prediction_type=F), "without flow sigmas .* 'flow_prediction'"),
         (UniPCMultistepScheduler(prediction_type=V, **FLOW), "with flow sigmas .* 'v_prediction'"),
     ],

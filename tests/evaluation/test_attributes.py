@@ -15,12 +15,7 @@ from tests.helpers.batches_at_hand import greys, report_of, save_batch
 from tests.helpers.commands import succeeds
 from vendi_guidance.commands import evaluate as command
 from vendi_guidance.commands.scoring_options import open_scoring
-from vendi_guidance.evaluation.attributes import (
-    ATTRIBUTES,
-    Attribute,
-    change,
-    load_attributes,
-)
+from vendi_guidance.evaluation.attributes import ATTRIBUTES, Attribute, change, load_attributes
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import READER, Embedding, embed_batch
 from vendi_guidance.evaluation.judges import (
@@ -80,11 +75,7 @@ def test_shares_are_of_each_prompt_and_a_named_value_counts_for_whether_it_is_sh
 
 
 @pytest.mark.parametrize(
-    ("prompt", "named"),
-    [
-        ("a brown bear", "brown"),
-        ("DARK BROWN hair", "dark brown"),
-    ],
+    ("prompt", "named"), [("a brown bear", "brown"), ("DARK BROWN hair", "dark brown")]
 )
 def test_values_are_named_as_whole_words_and_the_longest_counts(prompt, named):
     assert Attribute("hair", ("brown", "dark brown", "black")).named(prompt) == named

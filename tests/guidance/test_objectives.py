@@ -9,13 +9,7 @@ import pytest
 import torch
 
 from tests.helpers.duplicates import DTYPES, KINDS, WIDTHS, sample, spectrum
-from vendi_guidance.guidance.objectives import (
-    OBJECTIVES,
-    RKE,
-    MedianGaussian,
-    Objective,
-    Vendi,
-)
+from vendi_guidance.guidance.objectives import OBJECTIVES, RKE, MedianGaussian, Objective, Vendi
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Cosine, Gaussian

@@ -8,11 +8,7 @@ import pytest
 
 from vendi_guidance import Published, Rounds, VendiGuidance
 from vendi_guidance.guidance.setting import settings_of
-from vendi_guidance.guidance.settings import (
-    SETTINGS,
-    adjusted,
-    with_prefix,
-)
+from vendi_guidance.guidance.settings import SETTINGS, adjusted, with_prefix
 from vendi_guidance.runs.pipelines import GUIDED
 
 PAGE = Path(__file__).parents[2] / "docs" / "dial.md"

@@ -52,8 +52,7 @@ def test_every_option_has_an_effect(guided, name, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
-    [("diversty", "diversity"), ("guidance_scal", "guidance_scale")],
+    ("name", "nearest"), [("diversty", "diversity"), ("guidance_scal", "guidance_scale")]
 )
 def test_an_argument_that_does_not_exist_is_named_with_the_nearest(guided, name, nearest):
     with pytest.raises(TypeError, match=f"takes no {name!r}: did you mean {nearest!r}"):

@@ -21,13 +21,7 @@ from tests.helpers.runs import put_in_cache
 from vendi_guidance import VendiGuidedPixArtSigmaPipeline, VendiGuidedSDXLPipeline
 from vendi_guidance.runs import loading
 from vendi_guidance.runs.loading import Model
-from vendi_guidance.runs.models import (
-    LORA_WEIGHTS,
-    check_model,
-    find_lora,
-    find_model,
-    fingerprint,
-)
+from vendi_guidance.runs.models import LORA_WEIGHTS, check_model, find_lora, find_model, fingerprint
 from vendi_guidance.runs.plan import OFFLOADS, RunOptions, Sampling
 
 
@@ -49,12 +43,7 @@ def trace(tmp_path) -> Iterator[Path]:
 
 
 def load(
-    folder: Path,
-    dtype="float32",
-    device="cpu",
-    lora=None,
-    kind=VendiGuidedSDXLPipeline,
-    **options,
+    folder: Path, dtype="float32", device="cpu", lora=None, kind=VendiGuidedSDXLPipeline, **options
 ):
     options = RunOptions(dtype=dtype, **options)
     return loading.load(Model(options, folder, kind, Sampling({}, {}), lora, None, []), device)

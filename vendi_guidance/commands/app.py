@@ -22,12 +22,7 @@ import transformers
 from vendi_guidance.app.server import serving, workspace
 from vendi_guidance.app.studio import Studio
 from vendi_guidance.commands.cli import Command, tell
-from vendi_guidance.commands.run_options import (
-    PATH,
-    output_option,
-    run_options,
-    sampling_option,
-)
+from vendi_guidance.commands.run_options import PATH, output_option, run_options, sampling_option
 from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.storage.messages import optional_import
 

@@ -158,12 +158,7 @@ def main(
             first = reports[0].inputs
             embedding, real = embedding.with_kernels_of(first), first.reference
         report = evaluate(
-            batch,
-            name=name,
-            embedding=embedding,
-            judges=judges,
-            references=real,
-            reader=reader,
+            batch, name=name, embedding=embedding, judges=judges, references=real, reader=reader
         )
         report.notes.extend(fallbacks)
         reports.append(report)

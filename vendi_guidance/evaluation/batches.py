@@ -88,10 +88,7 @@ class Batch:
 
 
 def as_batch(
-    images: Images,
-    prompts: Sequence[str] | None = None,
-    *,
-    read_prompts: bool = True,
+    images: Images, prompts: Sequence[str] | None = None, *, read_prompts: bool = True
 ) -> Batch:
     """Make a batch of images from any source.
 

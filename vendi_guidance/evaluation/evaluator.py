@@ -21,12 +21,7 @@ from vendi_guidance.evaluation.embedding import (
     embed_batch,
 )
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
-from vendi_guidance.evaluation.judges import (
-    NO_JUDGES,
-    Judges,
-    judge_attributes,
-    judge_images,
-)
+from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_attributes, judge_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
 from vendi_guidance.evaluation.results import Comparison, Difference, Report, ScoreResult
 from vendi_guidance.features.files import BadImage

@@ -9,12 +9,7 @@ from zlib import crc32
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    CLIPTextConfig,
-    CLIPTextModelWithProjection,
-    CLIPTokenizer,
-    PreTrainedModel,
-)
+from transformers import CLIPTextConfig, CLIPTextModelWithProjection, CLIPTokenizer, PreTrainedModel
 
 from vendi_guidance.features.base import PromptEmbedder
 from vendi_guidance.features.network import EmbeddingNetwork, Parts, open_parts

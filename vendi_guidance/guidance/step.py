@@ -93,10 +93,7 @@ class Denoiser(Protocol):
         noise-to-signal ratio `guidance.inside.ABOVE`."""
 
     def denoise(
-        self,
-        latents: Tensor,
-        level: Level | None = None,
-        perturb: Perturb | None = None,
+        self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
     ) -> Tensor:
         """Predict (n b, ...) clean latents, without CFG.
 

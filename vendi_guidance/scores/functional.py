@@ -207,12 +207,7 @@ def information_rke(
 
 @torch.no_grad()
 def cluster_vendi(
-    x: Items,
-    clusters: Groups,
-    kernel: Kernel,
-    *,
-    order: float = 1.0,
-    spectrum: Spectrum = EXACT,
+    x: Items, clusters: Groups, kernel: Kernel, *, order: float = 1.0, spectrum: Spectrum = EXACT
 ) -> Tensor:
     """Mean Vendi score of given clusters, weighted by their sizes: the diversity within clusters.
 

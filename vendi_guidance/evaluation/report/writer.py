@@ -19,9 +19,7 @@ PAGE, DATA = "report.html", "report.json"
 
 
 def save_report(
-    folder: Path,
-    reports: Sequence["Report"],
-    comparison: "Comparison | None" = None,
+    folder: Path, reports: Sequence["Report"], comparison: "Comparison | None" = None
 ) -> Path:
     """Write `report.html`, `report.json` and PNG figures: all of them, or none on OSError.
 
