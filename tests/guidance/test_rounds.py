@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from diffusers import StableDiffusionXLPipeline
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.adapter import test_denoiser as denoiser
 from tests.adapter.test_guided_spaces import Spy, draw, spied
@@ -26,8 +27,8 @@ from vendi_guidance.guidance.budget import (
 )
 from vendi_guidance.guidance.score import OF_LARGEST, spread
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Level, Step
-from vendi_guidance.guidance.timing import CFG_STOP, is_distilled, shortening
+from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.timing import CFG_STOP, is_distilled
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]
@@ -152,6 +153,24 @@ def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_a
     spy = spied(sdxl, VendiGuidance(level=0.25), steps=12)
     rows = evaluations(sdxl, VendiGuidance(level=0.25), steps=12)
     assert rows == [3] * (2 + USUAL_ROUNDS + 11 - spy.changed[0])
+
+
+class Waits(TorchDispatchMode):
+    """Counts the numbers read from tensors, for each of which a GPU is waited for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func == torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_guided_call_reads_few_numbers_beside_those_of_the_stock_call(sdxl):
+    with Waits() as stock:
+        draw(sdxl, steps=16, guided=True)
+    with Waits() as guided:
+        draw(sdxl, VendiGuidance(), steps=16, guided=True)
+    assert guided.count <= stock.count + 150
 
 
 # What comes out
@@ -303,14 +322,6 @@ def test_one_broken_prediction_breaks_no_sample_whatever_the_dtype_and_the_sched
     assert torch.equal(spy.before[made][0], spy.after[made][0]) and len(predicted) == ROUNDS
     assert spy.after[-1].isfinite().all()
     assert {latents.dtype for latents in (*spy.before, *spy.after)} == {dtype}
-
-
-@pytest.mark.parametrize(
-    ("index", "ratio", "factor"), [(0, 0.8, 1), (0, 0.4, 1), (0, 0.2, 0.25), (3, 0.2, 1)]
-)
-def test_moves_are_shorter_where_a_call_begins_below_the_level(index, ratio, factor):
-    step = Step(index, 16, torch.zeros(1, 4), network=SimpleNamespace(evaluations_per_step=2))
-    assert shortening(step, Level(1.0, ratio), Rounds()) == pytest.approx(factor)
 
 
 @pytest.mark.parametrize(("scheduled", "distilled"), [(0, True), (4, True), (28, False)])

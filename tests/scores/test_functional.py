@@ -228,11 +228,3 @@ def test_copies_have_the_scores_of_the_definition(kind, width, dtype, kernel):
     assert float(cluster_vendi(x, groups, k)) == pytest.approx(1, **near)
     mean = (17 + 8 * alike) / 25 if kind == "all but one alike" else 1
     assert float(intdiv(x, k)) == pytest.approx(1 - mean, **near)
-
-
-@pytest.mark.parametrize("kind", ["constant", "copies"])
-@pytest.mark.parametrize("width", [1, 4096])
-def test_copies_in_double_precision_score_one_at_orders_below_one(kind, width):
-    x = sample(kind, width, torch.float64).repeat(50, 1)
-    found = vendi(x, Gaussian(width**0.5), order=0.5)
-    assert float(found) == pytest.approx(1, rel=1e-12)

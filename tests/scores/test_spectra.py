@@ -138,12 +138,6 @@ def test_random_features_far_from_the_origin_survive_float32():
     assert float(vendi(far, Gaussian(1.0), spectrum=spectrum)) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("kernel", [Cosine(), Product(Gaussian(1.0), Cosine(), 1)])
-def test_kernels_without_frequencies_are_told_what_to_use(kernel):
-    with pytest.raises(ValueError, match=r"need a Gaussian kernel.*Exact.*Nystrom\(6\)"):
-        vendi(torch.full((3, 2), 0.5), kernel, spectrum=RandomFourier(6))
-
-
 # Lanczos
 
 
