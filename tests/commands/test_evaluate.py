@@ -38,7 +38,7 @@ def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path, unrendered):
     [("a photo of a shirt", "demo-photos"), ("ear", "demo"), ("portrait", "demo-faces")],
 )
 def test_prompts_of_a_demo_model_have_its_probe_and_text_encoders(prompt, model):
-    names = ["image_embedder", "prompt_embedder", "clip", "attributes", "attribute_judge", "probe"]
+    names = ["image_embedder", "prompt_embedder", "clip", "attributes", "probe"]
     found = scoring_options.open_scoring([prompt], "cpu", **dict.fromkeys(names))
     embedding, judges, notes, reference = found
     probe = f"assets/{model}-probe"

@@ -99,7 +99,6 @@ def test_a_judge_reuses_the_images_and_the_page_names_the_value_it_keeps(words, 
         (["--keep", "nan"], ("--keep", "nan")),
         (["--diversity", 0], ("--diversity 0", "a value above it")),
         (["--attributes", "none.json"], ("none.json",)),
-        (["--attribute-judge", "clip"], ("--attribute-judge needs --attributes",)),
     ],
 )
 def test_a_wrong_option_is_named_and_nothing_is_written(words, tmp_path, options, said):

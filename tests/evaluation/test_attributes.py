@@ -13,7 +13,7 @@ from scipy.stats import entropy
 from tests.conftest import SCRIPTS
 from tests.helpers.batches_at_hand import greys, report_of, save_batch
 from tests.helpers.commands import succeeds
-from vendi_guidance.commands import evaluate as command
+from vendi_guidance.commands import evaluate as command, scoring_options
 from vendi_guidance.commands.scoring_options import open_scoring
 from vendi_guidance.evaluation.attributes import ATTRIBUTES, Attribute, change, load_attributes
 from vendi_guidance.evaluation.batches import as_batch
@@ -185,7 +185,7 @@ def test_a_probes_folder_has_the_default_attributes_and_it_knows_what_prompts_na
     looks = [("coat", ["red", "blue"]), ("hat", ["red", "green"])]
     Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat").save_pretrained(tmp_path)
     prompts, given = ["a, red hat", "a castle"], {"probe": tmp_path, "clip": None}
-    given |= {"image_embedder": "pixels", "prompt_embedder": "words", "attribute_judge": None}
+    given |= {"image_embedder": "pixels", "prompt_embedder": "words"}
 
     def opened(attributes):
         return open_scoring(prompts, "cpu", attributes=attributes, **given)[1]
@@ -208,9 +208,8 @@ def test_attributes_are_reported_on_the_page(tmp_path, tiny_sdxl_folder, monkeyp
     rows = [{"prompt": f"room {i % 8}", "vqa": i / 31} for i in range(32)]
     folder = save_batch(tmp_path, greys(*[0] * 16, *[255] * 16), rows)
     (folder / "attributes.json").write_text('{"light": ["dark", "bright"]}')
-    monkeypatch.setattr(
-        "vendi_guidance.commands.scoring_options.open_judge", lambda *_: Brightness()
-    )
+    monkeypatch.setattr(scoring_options, "open_clip", lambda *_: ())
+    monkeypatch.setattr(scoring_options, "ZeroShot", Brightness)
     words = [folder, "--output", folder / "report", "--image-embedder", "pixels:2"]
     words += ["--prompt-embedder", f"sdxl:{tiny_sdxl_folder}"]
     words += ["--attributes", folder / "attributes.json", "--faithfulness", "vqa"]

@@ -42,7 +42,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--device": ("cpu", "cuda", "cuda:99", "meta", "mps", "abacus", "", "cpu:0", "\udcff", "-1"),
     "--negative-prompt": PROMPTS,
     **dict.fromkeys(["--image-embedder", "--prompt-embedder"], EMBEDDERS),
-    **dict.fromkeys(["--clip", "--attribute-judge"], EMBEDDERS),
+    "--clip": EMBEDDERS,
     "--faithfulness": (*EMBEDDERS, "seed", "diversity_cfg", "file_name"),
     **dict.fromkeys(["--images-per-prompt", "--steps", "--workers"], SMALL),
 }

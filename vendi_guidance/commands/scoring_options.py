@@ -12,10 +12,10 @@ from vendi_guidance.commands.cli import Option, tell
 from vendi_guidance.commands.run_options import PATH, together
 from vendi_guidance.evaluation.attributes import ATTRIBUTES, load_attributes
 from vendi_guidance.evaluation.embedding import Embedding
-from vendi_guidance.evaluation.judges import AttributeJudge, Judges, ProbeJudge, ZeroShot
+from vendi_guidance.evaluation.judges import Judges, ProbeJudge, ZeroShot
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.probe import TRAINING_FEATURES, Probe, open_probe
+from vendi_guidance.features.probe import TRAINING_FEATURES, open_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.storage.assets import asset
 
@@ -52,17 +52,12 @@ scoring_options = together(
         show_default="sdxl for the demo's prompts, else clip",
         help="Features of prompts: clip:MODEL, sentence-transformers:NAME, sdxl:FOLDER, ...",
     ),
-    judge_option("--clip", help="Also compute CLIPScore, by clip or clip:MODEL/PRETRAINED."),
+    judge_option("--clip", help="CLIPScore and attributes by clip or clip:MODEL/PRETRAINED."),
     judge_option(
         "--attributes",
         type=PATH,
         metavar="FILE",
         help='JSON file of attributes to count, such as {"hair": ["black", "brown"]}.',
-    ),
-    judge_option(
-        "--attribute-judge",
-        show_default="the demo's probe for the demo, else clip",
-        help="Model that classifies attribute values: clip or clip:MODEL/PRETRAINED.",
     ),
     judge_option(
         "--probe",
@@ -81,7 +76,6 @@ def open_scoring(
     prompt_embedder: str | None = None,
     clip: str | None = None,
     attributes: Path | None = None,
-    attribute_judge: str | None = None,
     probe: Path | None = None,
 ) -> tuple[Embedding, Judges, list[str], Path | None]:
     """Open the embedders and judges of images of these prompts, given the values of the options.
@@ -109,8 +103,6 @@ def open_scoring(
             tell(f"{note}\nTo use it: {error}")
             return open(fallback, device=device)
 
-    if attribute_judge is not None and attributes is None:
-        raise ValueError("--attribute-judge needs --attributes FILE")
     reference = known = None
     for folder in [probe] if probe else filter(None, map(asset, PROBES)):
         if known := open_probe(folder, prompts):
@@ -130,19 +122,9 @@ def open_scoring(
     judges = Judges(clip=clips, labels=known)
     if attributes is not None:
         listed = load_attributes(attributes)  # first: its mistakes need no weights
-        opened = open_judge(attribute_judge, known, device)
-        judges = replace(judges, attributes=listed, attribute_judge=opened)
+        judge = ProbeJudge(known) if known else ZeroShot(*(clips or open_clip("clip", device)))
+        judges = replace(judges, attributes=listed, attribute_judge=judge)
     return embedding, judges, notes, reference
-
-
-def open_judge(name: str | None, probe: Probe | None, device: str) -> AttributeJudge:
-    """What classifies attribute values: the probe, or CLIP without one."""
-    if name is None and probe is not None:
-        return ProbeJudge(probe)
-    name = name or "clip"
-    if name.partition(":")[0] != "clip":
-        raise ValueError(f"--attribute-judge must be clip or clip:MODEL/PRETRAINED, got {name!r}")
-    return ZeroShot(*open_clip(name, device))
 
 
 def open_clip(name: str, device: str) -> tuple[ImageEmbedder, PromptEmbedder]:

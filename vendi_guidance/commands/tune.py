@@ -42,7 +42,7 @@ from vendi_guidance.tuning.page import save_page
 
 SEVERAL, SEED = click.IntRange(2), click.IntRange(0, 2**62)
 VALUES = (0.25, 0.5, 0.75, 1.0)
-SCORING = ("image_embedder", "prompt_embedder", "clip", "attributes", "attribute_judge", "probe")
+SCORING = ("image_embedder", "prompt_embedder", "clip", "attributes", "probe")
 COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", "output", "device")
 
 
