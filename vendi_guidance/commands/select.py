@@ -96,5 +96,4 @@ def save(folder: Path, batch: Batch, groups: dict[str, list[int]]) -> None:
     append_rows(folder / METADATA, lines)
     shown: Any = {"thumbnail": lambda row: thumbnail(batch.images[row]), "paths": paths}
     page = render("sheet.html", groups=groups, **shown)
-    # prompts may contain unpaired surrogates, which UTF-8 cannot encode
-    (folder / "sheet.html").write_bytes(page.encode("utf-8", "replace"))
+    (folder / "sheet.html").write_text(page, encoding="utf-8")

@@ -26,6 +26,5 @@ def save_page(folder: Path, points: Sequence[Point], keep: float, settings: dict
     given |= {"chosen": choose(points, keep), "verdict": verdict(points, keep)}
     text = render(PAGE, "vendi_guidance.tuning", **given)
     with whole_file(folder / PAGE) as temporary:
-        # prompts may contain unpaired surrogates, which UTF-8 cannot encode
-        temporary.write_bytes(text.encode("utf-8", "replace"))
+        temporary.write_text(text, encoding="utf-8")
     return folder / PAGE

@@ -54,7 +54,8 @@ def as_page(
 
 
 def render(template: str, package: str = PACKAGE, **values: Any) -> str:
-    """Render a template of a package, which may extend or include those of the report."""
+    """Render a template of a package, which may extend or include those of the report; unpaired
+    surrogates in prompts, which UTF-8 cannot encode, become question marks."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in (package, PACKAGE)]),
         autoescape=True,
@@ -63,7 +64,8 @@ def render(template: str, package: str = PACKAGE, **values: Any) -> str:
         lstrip_blocks=True,
     )
     found = environment.get_template(template)
-    return found.render(counted=counted, measures=MEASURES, limits=LIMITS, **values)
+    text = found.render(counted=counted, measures=MEASURES, limits=LIMITS, **values)
+    return text.encode("utf-8", "replace").decode()
 
 
 def thumbnail(image: Image) -> str:

@@ -31,7 +31,7 @@ def save_report(
     with whole_folder(folder) as new:
         if curves is not None:
             save_png(curves, new / "convergence.png")
-        _write(new / PAGE, as_page(reports, comparison, curves))
+        (new / PAGE).write_text(as_page(reports, comparison, curves), encoding="utf-8")
         written = sorted([*(file.name for file in new.iterdir()), DATA])
         content = {
             "format": FORMAT,
@@ -41,7 +41,8 @@ def save_report(
             "comparison": None if comparison is None else _compared(comparison),
             "files": written,
         }
-        _write(new / DATA, json.dumps(content, indent=2, allow_nan=False) + "\n")
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        (new / DATA).write_text(text, encoding="utf-8")
     for name in earlier.get("files", []):
         if name not in written and Path(name).name == name:
             (folder / name).unlink(missing_ok=True)
@@ -92,8 +93,3 @@ def _compared(comparison: "Comparison") -> dict[str, Any]:
             for name, found in comparison.differences.items()
         },
     }
-
-
-def _write(path: Path, text: str) -> None:
-    # prompts may contain lone surrogates, which UTF-8 cannot encode
-    path.write_bytes(text.encode("utf-8", "replace"))
