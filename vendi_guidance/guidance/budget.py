@@ -72,17 +72,12 @@ def own_evaluations(step: Step, settings: Rounds) -> float:
     return network.spent + len(network.ahead) + more
 
 
-def budget_of(settings: Rounds) -> float:
-    """The budget that is set; else `USUAL_BUDGET`, rising to `LARGEST_BUDGET` at diversity 1."""
-    if settings.budget is not None:
-        return settings.budget
-    beyond = max(settings.diversity / DIVERSITY - 1, 0.0)
-    return USUAL_BUDGET + beyond * (LARGEST_BUDGET - USUAL_BUDGET)
-
-
 def _paid_for(step: Step, settings: Rounds) -> int:
     """Evaluations that the budget leaves for rounds, with CFG."""
-    budget = budget_of(settings)
+    budget = settings.budget
+    if budget is None:  # the usual one, rising to the largest at diversity 1
+        beyond = max(settings.diversity / DIVERSITY - 1, 0.0)
+        budget = USUAL_BUDGET + beyond * (LARGEST_BUDGET - USUAL_BUDGET)
     most = budget * step.count * network_of(step).evaluations_per_step
     left = math.floor(math.floor(most) - own_evaluations(step, settings))
     return max(1, min(max(left, LEAST), math.floor(budget * ROUNDS * CANDIDATES)))

@@ -76,19 +76,15 @@ class SlidingWindow(Samples):
         empty = SlidingWindow(self.size, dtype=self.dtype, device=self.device)
         return self._others.get(shape, empty)
 
-    def _alone(self) -> "SlidingWindow":
-        """The window without the samples of other shapes."""
-        alone = copy.copy(self)
-        alone._others = {}
-        return alone
-
     def _show(self, shape: tuple[int, ...]) -> None:
         """Make this shape the current one."""
         if shape == self.latent_shape or (self.latent_shape is None and shape not in self._others):
             return
         known, others = self.of_shape(shape), self._others
         if self.latent_shape is not None:
-            others = {self.latent_shape: self._alone(), **others}
+            alone = copy.copy(self)
+            alone._others = {}
+            others = {self.latent_shape: alone, **others}
         self._others = {at: it for at, it in others.items() if at != shape}
         for name in ("latent_shape", "_features", "_prompts", "_entered", "cache"):
             setattr(self, name, getattr(known, name))
