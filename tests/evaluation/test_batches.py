@@ -143,6 +143,7 @@ class Dataset(dict):
     """Stands in for a `datasets.Dataset`, which decodes images on access."""
 
     column_names = property(list)
+    features = property(lambda self: {name: column[0] for name, column in self.items()})
 
     def __len__(self):
         return len(next(iter(self.values())))

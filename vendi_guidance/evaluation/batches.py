@@ -206,14 +206,11 @@ def _is_number(value: Any) -> bool:
 
 def _from_dataset(dataset: Any) -> Batch:
     """A batch from the first columns of images and of prompts in a `datasets.Dataset`."""
-    types, names = getattr(dataset, "features", None), dataset.column_names
-    if types:
-        images = [name for name in names if type(types.get(name)).__name__ == "Image"]
-    else:
-        images = [name for name in names if name in ("image", "img")]
+    kinds = {name: type(kind).__name__ for name, kind in dataset.features.items()}
+    images = [name for name, kind in kinds.items() if kind == "Image"]
     if not images:
-        raise ValueError(f"the dataset has no column of images, only {names}")
-    texts = [name for name in TEXT_COLUMNS if name in names]
+        raise ValueError(f"the dataset has no column of images, only {[*kinds]}")
+    texts = [name for name in TEXT_COLUMNS if name in kinds]
     prompts = list(dataset[texts[0]]) if texts else None
     return Batch(LazyImages(lambda row: dataset[row][images[0]], range(len(dataset))), prompts)
 
