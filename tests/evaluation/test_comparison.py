@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.batches_at_hand import EMBEDDING, WORDS, prompts, report_of, sample_images
+from tests.helpers.batches_at_hand import EMBEDDING, prompts, report_of, sample_images
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.measures import MEASURES, SECTIONS
@@ -126,9 +126,3 @@ def test_scores_against_other_reference_images_are_not_compared():
     same, other = (compare(reports[0], report).differences for report in reports[1:])
     assert same.keys() == reports[0].scores.keys()
     assert same.keys() - other.keys() == SECTIONS["Against the reference images"].keys()
-
-
-def test_a_bandwidth_of_the_first_reports_own_may_be_handed_on():
-    first = report_of(24, kernel_image=None, prompt=WORDS)
-    second = report_of(24, seed=1, kernel_image=first.inputs.kernel_x)
-    assert compare(first, second).differences["vendi"].change > 0

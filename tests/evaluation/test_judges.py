@@ -1,11 +1,13 @@
-"""Faithfulness from a column, or numbers."""
+"""Faithfulness from a column, or numbers, and scores from labels made by hand."""
 
 import pytest
 
 from tests.helpers import batches_at_hand as at_hand
 from tests.helpers.batches_at_hand import report_of
 from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
 from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.features.base import Labels
 
 
 def test_a_column_of_the_metadata_is_a_score_with_an_interval(tmp_path):
@@ -39,3 +41,21 @@ def test_a_column_of_the_metadata_is_a_score_with_an_interval(tmp_path):
 def test_what_is_no_number_for_each_image_is_refused(given, words):
     with pytest.raises(ValueError, match=words):
         report_of(64, faithfulness=given)
+
+
+PROMPTS = ["ear"] * 5 + ["nose"] * 3
+LABELS = Labels(
+    asked=PROMPTS,
+    shown=["ear", "ear", "ear", "nose", "ear", "nose", "ear", "ear"],
+    variant=["dark", "dark", "round", "light", "light", "dark", "dark", "round"],
+)
+
+
+def test_a_look_counts_once_and_only_on_an_image_of_what_was_asked():
+    # ear: dark twice, round, light; the nose among them does not count
+    assert looks_by_group(PROMPTS, LABELS) == {"ear": 3, "nose": 1}
+    assert looks_by_group(["a nose"], Labels(["nose"], ["ear"], ["dark"])) == {"a nose": 0}
+    assert prompt_fidelity(LABELS) == pytest.approx(5 / 8)
+    # prompts that differ in what they leave open are counted apart
+    labels = Labels(["ear"] * 3, ["ear"] * 3, ["dark", "dark", "light"])
+    assert looks_by_group(["ear", "ear, dark", "ear"], labels) == {"ear": 2, "ear, dark": 1}

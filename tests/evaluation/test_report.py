@@ -59,11 +59,6 @@ def test_figures_are_the_same_in_any_style_of_matplotlib(comparison, folder, tmp
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
-def test_an_image_without_a_prompt_is_enough(tmp_path):
-    report_of(1, prompts=None).save(tmp_path)
-    assert names(tmp_path) == ONE
-
-
 def test_the_data_hold_every_number_and_what_decides_it(comparison, folder):
     report, content = comparison.first, json.loads((folder / "report.json").read_text())
     assert (content["format"], content["version"]) == ("vendi-guidance report", 6)

@@ -226,7 +226,5 @@ def test_refused_batches_leave_no_trace(spectrum):
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="order must be greater than 0"):
         VendiScore(Gaussian(1.0), order=0)
-    with pytest.raises(ValueError, match="Unexpected keyword arguments: `sigma`"):
-        VendiScore(Gaussian(1.0), sigma=2)
     with pytest.raises(ValueError, match="metrics take batches of features"):
         ConditionalVendiScore(Gaussian(1.0), Precomputed(torch.eye(3)))
