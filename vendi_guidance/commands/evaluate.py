@@ -173,7 +173,9 @@ def show(reports: Sequence[Report], comparison: Comparison | None, printed: Sequ
     """Print the scores, their settings, the verdict, and all notes but those `printed` already."""
     Console().print(score_table(reports, comparison))
     for report in reports:
-        click.echo(remark(report))
+        images, prompts = (report.settings.get(key, 0) for key in ("images", "prompts"))
+        of = f"of {counted(prompts, 'prompt')}" if prompts else "without prompts"
+        click.echo(f"{report.name}: {counted(images, 'image')} {of}.")
         for note in report.notes:
             if note not in printed:
                 click.echo(f"{report.name}: {note}")
@@ -217,11 +219,3 @@ def names_of(folders: tuple[Path, ...]) -> list[str]:
     """The names of the folders, or their paths if two have the same name."""
     names = [folder.resolve().name for folder in folders]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
-
-
-def remark(report: Report) -> str:
-    """How many images and prompts were scored."""
-    images, prompts = (report.settings.get(key, 0) for key in ("images", "prompts"))
-    if not prompts:
-        return f"{report.name}: {counted(images, 'image')} without prompts."
-    return f"{report.name}: {counted(images, 'image')} of {counted(prompts, 'prompt')}."
