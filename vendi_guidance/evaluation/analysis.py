@@ -1,8 +1,7 @@
 """The structure of a batch: groups, modes and convergence curves."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import torch
 from torch import Tensor
@@ -39,12 +38,6 @@ class Analysis:
     convergence: dict[str, Convergence]  # "conditional_vendi" and "vendi"
     looked_at: dict[str, int]  # the number of images behind "modes" and near-duplicates
     near_duplicates: list[tuple[int, int, float]]  # two rows, and their similarity
-
-
-def groups_by_label(analyses: Iterable[Analysis]) -> dict[str, list[Group | None]]:
-    """Each run's group of every label: in order of the first run, then those of the others."""
-    runs = [{str(group.label): group for group in one.groups} for one in analyses]
-    return {label: [run.get(label) for run in runs] for label in dict.fromkeys(chain(*runs))}
 
 
 @torch.no_grad()

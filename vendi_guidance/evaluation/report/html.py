@@ -4,6 +4,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache, partial
 from io import BytesIO
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -11,7 +12,6 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL.Image import Image
 
-from vendi_guidance.evaluation.analysis import groups_by_label
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg
 from vendi_guidance.evaluation.report.tables import ATTRIBUTE_TITLES, attribute_rows
@@ -35,8 +35,9 @@ def as_page(
 ) -> str:
     """The page of one report, or of two and their comparison, with their convergence curves."""
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
-    groups = groups_by_label(one.analysis for one in reports)
-    rows = [{"label": label, "of_runs": of_runs} for label, of_runs in groups.items()]
+    groups = [{str(group.label): group for group in one.analysis.groups} for one in reports]
+    labels = dict.fromkeys(chain(*groups))  # in order of the first run, then those of the others
+    rows = [{"label": label, "of_runs": [run.get(label) for run in groups]} for label in labels]
     return render(
         "report.html",
         runs=[Run(report) for report in reports],
