@@ -302,7 +302,8 @@ class _SamplerStep:
     clean: Any = None
     is_inserted = False
     cfg_every = 1
-    denoise_moved: Any = None  # no moves inside the network here
+    has_blocks = False  # no moves inside the network here
+    denoise_moved: Any = None
     move_inside: Any = None
 
     def __init__(

@@ -22,9 +22,9 @@ def alone(call: Call, strength: float) -> list[Image]:
     return call.images()
 
 
-def in_network(call: Call, strength: float) -> list[Image]:
-    """Guidance inside the network, with CFG."""
-    return call.images(diversity_proposal="network")
+def in_rounds(call: Call, strength: float) -> list[Image]:
+    """Guidance in rounds, where the default moves inside the network too."""
+    return call.images(diversity_proposal="gradient")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ METHODS = {
     "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
     "ours-alone": Method((0.25, 0.5, 1.0), alone, "diversity", needs="lora", is_usual=False),
-    "network": Method((0.5,), in_network, "diversity", needs="cfg", is_usual=False),
+    "rounds": Method((0.5,), in_rounds, "diversity", needs="cfg", is_usual=False),
     "default": Method((0.5,), setting="diversity", is_usual=False),
     "level": Method((0.1, 0.15, 0.2, 0.3, 0.4), setting="level", is_usual=False),
 }

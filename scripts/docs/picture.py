@@ -1,5 +1,4 @@
-"""Make the README's image, and that of what is lost, from the runs of
-`make demo EVERY=1`.
+"""Make the README's image, from the runs of `make demo EVERY=1`.
 
 \b
   python -m scripts.docs.picture
@@ -17,36 +16,29 @@ from matplotlib.figure import Figure
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.storage.files import whole_file
 
-Shown = dict[str, tuple[str, ...]]
-"""Pair of runs -> prompts whose images are shown."""
-
-FIGURES: dict[str, Shown] = {
-    "demo": {
-        "photos-open": ("a photo of a t-shirt", "a photo of a backpack", "a photo of a watch"),
-        "photos-named": ("a photo of a red handbag",),
-        "open": ("thumbs down", "victory hand"),
-        "named": ("left pointing backhand index, light skin tone",),
-    },
-    "photos-lost": {
-        "photos-open": ("a photo of a sweater", "a photo of a skirt"),
-        "photos-named": ("a photo of a pink kurta", "a photo of a green men's t-shirt"),
-    },
+SHOWN = {
+    "photos-open": ("a photo of a t-shirt", "a photo of a backpack", "a photo of a watch"),
+    "photos-named": ("a photo of a red handbag",),
+    "open": ("thumbs down", "victory hand"),
+    "named": ("left pointing backhand index, light skin tone",),
 }
+"""Pair of runs -> prompts whose images are shown."""
 ROW = 8  # images in a row
 TITLES = ("without guidance", "with guidance")
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--runs", type=click.Path(path_type=Path, exists=True), default="out/demo")
-@click.option("--output", type=click.Path(path_type=Path), default="docs/figures", help="Folder.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), default="docs/figures/demo.webp", help="File."
+)
 def main(runs: Path, output: Path) -> None:
-    for name, shown in FIGURES.items():
-        strips = [
-            [strip(runs / f"{kind}-{suffix}", prompt, 8) for suffix in ("without", "with")]
-            for kind, prompts in shown.items()
-            for prompt in prompts
-        ]
-        save_grid(output / f"{name}.webp", strips, TITLES, sum(shown.values(), ()), 11)
+    strips = [
+        [strip(runs / f"{kind}-{suffix}", prompt, 8) for suffix in ("without", "with")]
+        for kind, prompts in SHOWN.items()
+        for prompt in prompts
+    ]
+    save_grid(output, strips, TITLES, sum(SHOWN.values(), ()), 11)
 
 
 def save_grid(

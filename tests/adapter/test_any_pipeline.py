@@ -72,7 +72,7 @@ def test_guidance_changes_what_comes_out_and_none_changes_nothing(name):
         with pytest.raises(ValueError, match='DDIMScheduler: use preset="published"'):
             VendiGuidance().on(pipeline(name))
     elif name in WITH_PROMPTS:
-        guidance = VendiGuidance()
+        guidance = VendiGuidance(proposal="gradient")
         latents_of(name, guidance)
         by_rounds = latents_of(name, guidance)
         assert by_rounds.isfinite().all() and not torch.allclose(by_rounds, plain, atol=1e-3)

@@ -25,6 +25,9 @@ def load(kind, name):
     pipe = kind.from_pretrained(ASSETS / base)
     if base != name:
         pipe.load_lora_weights(ASSETS / name)
+        if kind is StableDiffusionXLPipeline:
+            config = pipe.scheduler.config
+            pipe.scheduler = type(pipe.scheduler).from_config(config, timestep_spacing="trailing")
     return pipe
 
 

@@ -25,7 +25,7 @@ class Network:
 
     evaluations_per_step = spent = 1
     ahead = ()
-    has_prompt = is_undistilled = False
+    has_prompt = is_undistilled = has_blocks = False
     cfg_every = 1
     highest = 1000.0  # the ratio that the model reaches
 
@@ -37,6 +37,12 @@ class Network:
 
     def restart(self, clean, noise):
         self.found = clean, noise
+
+    def without_prompts(self):
+        return (0 * self.denoised, 5.0) if self.evaluations_per_step == 2 else None
+
+    def denoise_moved(self, moves):
+        return 5.0 * self.denoised  # as without moves
 
 
 class BlackOrWhite(Network):
@@ -88,6 +94,20 @@ def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():
     _, _, single = guided(Rounds(rounds=4, candidates=1, diversity=0.5), count=4)
     assert network.evaluations == 4
     assert torch.equal(short.latents, single.latents)
+
+
+@pytest.mark.parametrize(
+    ("size", "ratio", "is_inside"), [(0.6, 9, True), (0.8, 9, False), (0.6, 3, False)]
+)
+def test_a_prompt_that_leaves_most_open_is_moved_inside_from_the_first_step(size, ratio, is_inside):
+    network, engine = BlackOrWhite(ratio, 0.9 * ratio), Engine(Rounds(), Memory(50))
+    network.evaluations_per_step, network.has_blocks = 2, True
+    network.denoised = size * network.denoised.sign()
+    step, level = step_of(network), Level(1.0, 0.5)
+    assert engine.observe(step) == engine.share_of_cfg(level) == is_inside
+    # moves have no effect here, so that rounds follow later
+    assert torch.equal(engine.modify(step).latents, step.latents) == is_inside
+    assert engine.share_of_cfg(level) == 0
 
 
 def test_a_step_without_its_network_is_refused():

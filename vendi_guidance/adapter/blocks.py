@@ -47,6 +47,7 @@ class Blocks:
             for block in map(block_of, networks)
             if block is not None
         ]
+        self.has_any = bool(self._patches)
         self._watch = watch
         self._cfg = cfg
         self._part = part
@@ -64,7 +65,7 @@ class Blocks:
     def without_prompts(self) -> tuple[Tensor, float] | None:
         """See `Denoiser.without_prompts`."""
         count, found = len(self._watch.step.sample), self._cfg.evaluations
-        if not self._patches or self._cfg.is_off or sum(it.rows for it in found) != 2 * count:
+        if self._cfg.is_off or sum(it.rows for it in found) != 2 * count:
             return None
         own, other = self._parts([tensor_of(it.output) for it in found])
         added, given = (own - other).flatten().float(), (self._watch.step.output - other).flatten()
@@ -77,15 +78,14 @@ class Blocks:
             patch.apply()
         with self._moving(moves, object(), self._watch.levels[0].ratio):
             outputs = [tensor_of(answer(None, *it[:4])) for it in self._cfg.evaluations]
-        own, other = self._parts(outputs)
-        return self._clean(other.lerp(own, self._scale))
+        own, *others = self._parts(outputs)
+        return self._clean(others[0].lerp(own, self._scale) if others else own)
 
     def _parts(self, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """What the scheduler sees of the rows with prompts, and of those without."""
+        """What the scheduler sees of the rows with prompts, and of those without, if any."""
         rows, sample = self._cfg.prompt_rows(self._cfg.evaluations[0]), self._watch.step.sample
-        others = (*outputs[1:], outputs[0][rows.stop :], outputs[0][: rows.start])
-        parts = outputs[0][rows], next(it for it in others if len(it))
-        return [self._part(it, sample) for it in parts]
+        parts = outputs[0][rows], *outputs[1:], outputs[0][rows.stop :], outputs[0][: rows.start]
+        return [self._part(it, sample) for it in parts if len(it)]
 
     def _clean(self, output: Tensor) -> Tensor:
         return self._watch.denoise(self._watch.step.sample, output, self._watch.levels[0])

@@ -81,6 +81,7 @@ class Network:
         ]
         prompts_first = family_of(pipeline).prompts_first
         self._blocks = Blocks(modules, watch, self.cfg, self._in_part, prompts_first)
+        self.has_blocks = self._blocks.has_any
         self.without_prompts = self._blocks.without_prompts
         self.denoise_moved, self.move_inside = self._blocks.denoise_moved, self._blocks.move_inside
         if undistilled in (ADAPTERS, AUTO):  # the first patch is the innermost wrapper
@@ -204,7 +205,9 @@ class Network:
         if perturb is not None:
             rows = asked.rows
             args, kwargs = with_tokens(first.module, args, kwargs, range(rows), rows, perturb)
-        raw = answer(self._undistilled, asked.module, asked.forward, args, kwargs)
+        # what a perturbed prompt changes is a property of the sampler's own network
+        undistilled = None if perturb else self._undistilled
+        raw = answer(undistilled, asked.module, asked.forward, args, kwargs)
         return self._watch.denoise(latents, self._part(tensor_of(raw), latents) * sign, level)
 
     def _once(self, name: str, compute: Callable[[], Any]) -> Any:

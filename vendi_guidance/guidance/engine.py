@@ -53,7 +53,15 @@ class Engine:
         self._score: Score | None = None
         self._rounds_are_made = False
         self._moves: inside.Moves | None = None
-        self._moves_inside = isinstance(settings, Rounds) and settings.proposal == "network"
+        is_automatic = (
+            isinstance(settings, Rounds)
+            and (settings.proposal, settings.rounds, settings.candidates) == (None, None, None)
+            and settings.space == Rounds.space
+            and memory.exemplars is None
+        )
+        # None until the network has been seen
+        is_inside = isinstance(settings, Rounds) and settings.proposal == "network"
+        self._moves_inside = None if is_automatic and not settings.is_off else is_inside
         self._is_pending = False  # a published step that was due and could not be made yet
 
     def is_due(self, step: Step) -> bool:
@@ -61,15 +69,29 @@ class Engine:
         if self.settings.is_off:
             return False
         if isinstance(self.settings, Rounds):
+            if self._is_asked(step):
+                return True
             if self._rounds_are_made or self._moves_inside:
                 return not self._rounds_are_made and step.network is not None and not step.is_last
             return self.proposer(step, self.settings).is_due(step, self.settings)
         is_nth = step.index % self.settings.every == 0
         return not step.is_last and (self._is_pending or is_nth)
 
+    def _is_asked(self, step: Step) -> bool:
+        """Whether this step tells if rounds would lose the prompt of a distilled network."""
+        network = step.network
+        if self._moves_inside is not None or network is None or step.is_last:
+            return False
+        return network.has_blocks and network.has_prompt and timing.is_distilled(step)
+
     def observe(self, step: Step) -> bool:
         """Record a step and return whether it `is_due`. A step that is due and is not modified
         makes the next one due."""
+        network = step.network
+        if self._moves_inside is None and network is not None and not self._is_asked(step):
+            is_early = network.has_blocks and network.levels[0].ratio > inside.ABOVE
+            has_cfg = is_early and network.without_prompts() is not None
+            self._moves_inside = has_cfg and inside.needs_cfg(network.denoised)
         self._is_pending = self.is_due(step)
         return self._is_pending
 
@@ -90,30 +112,45 @@ class Engine:
         self._rounds_are_made, self._is_pending = True, False
         if isinstance(self.settings, Published):
             return published.ascend(step, self._score, self.settings)
+        settings, network, proposed = self.settings, timing.network_of(step), None
+        is_distilled, proposer = timing.is_distilled(step), self.proposer(step, settings)
+        if self._is_asked(step):
+            proposed = perturbed.propose(step)
+            self._moves_inside = inside.is_varied(step, self._score, proposed[1])
+            self._rounds_are_made = self._moves_inside or proposer.is_due(step, settings)
         if self._moves_inside:
-            return self._move_inside(step, self._score, self.settings)
-        network, proposer = timing.network_of(step), self.proposer(step, self.settings)
-        if timing.is_distilled(step):
-            _log_few_steps(step, self.settings, proposer, remark)
+            moved = self._move_inside(step, self._score, settings)
+            self._rounds_are_made = moved is not None or proposer.is_due(step, settings)
+            step = moved or step
+        if self._moves_inside or not self._rounds_are_made:
+            return step
+        if is_distilled:
+            _log_few_steps(step, settings, proposer, remark)
         else:
             stock = step.count * network.evaluations_per_step
-            made = budget.own_evaluations(step, self.settings) + self.evaluations(step)
+            made = budget.own_evaluations(step, settings) + self.evaluations(step)
             if made > stock:
                 times = made / stock
                 logger.info("%.3g times the stock call's evaluations of the network", times)
-        return proposer.repeat(step, self._score, self.settings)
+        if proposed and proposer is PROPOSERS["prompt"]:
+            return perturbed.repeat(step, self._score, settings, proposed)
+        return proposer.repeat(step, self._score, settings)
 
-    def _move_inside(self, step: Step, score: Score, settings: Rounds) -> Step:
-        """The step with moves inside the network; ValueError if they cannot be made."""
-        found = None if score.exemplars else timing.network_of(step).without_prompts()
-        moves, step = inside.begin(step, score, settings, *found) if found else (None, step)
-        if moves is None:
-            raise ValueError(
-                'proposal="network" needs a guidance scale above 1, no exemplars, and a network '
-                "with a known block that moves its prediction: leave it out"
-            )
-        self._moves = moves
-        return step
+    def _move_inside(self, step: Step, score: Score, settings: Rounds) -> Step | None:
+        """The step with moves inside the network. If none can be made, None where rounds are made
+        instead, else ValueError."""
+        begun = None if score.exemplars else inside.begin(step, score, settings)
+        if begun is not None:
+            self._moves, step = begun
+            logger.info('moves inside the network (proposal="gradient": rounds)')
+            return step
+        if settings.proposal is None:
+            self._moves_inside = False
+            return None
+        raise ValueError(
+            'proposal="network" needs no exemplars, and a network with a known block that moves '
+            "its prediction: leave it out"
+        )
 
     @staticmethod
     def proposer(step: Step, settings: Rounds) -> Proposer:

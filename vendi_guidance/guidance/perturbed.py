@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import as_rows
@@ -39,23 +40,33 @@ PUSH = 0.3
 """The largest p."""
 
 
-def repeat(step: Step, score: Score, settings: Rounds) -> Step:
-    """Propose a move by a perturbed prompt, and let the prompt answer, in two evaluations.
-
-    Returns the step with latents at the level where it ended; samples for which these are not
-    finite keep theirs. ValueError if the network takes no embeddings of a prompt's tokens.
-    """
+def propose(step: Step) -> tuple[Tensor, Tensor]:
+    """The (b, ...) noise of the step's latents, and the prediction from it for a perturbed prompt,
+    in one evaluation. ValueError if the network takes no embeddings of a prompt's tokens."""
     network = network_of(step)
-    (start, end), level = network.levels, level_of_rounds(step, settings)
-    original, fresh = network.denoised, Noise(step.first_latents, step.prompts)
+    (start, end), original = network.levels, network.denoised
+    fresh = Noise(step.first_latents, step.prompts)
     if end.noise:
         noise = (step.latents - end.signal * original) / end.noise
     else:
         noise = fresh.like(original)
-    further = EXTENSION * settings.diversity / DIVERSITY  # b - 1
-
     perturb = partial(fresh.on_prompt, sigma=PROMPT_NOISE)
-    proposal = network.denoise(start.mix(original, noise), perturb=perturb)
+    return noise, network.denoise(start.mix(original, noise), perturb=perturb)
+
+
+def repeat(
+    step: Step, score: Score, settings: Rounds, proposed: tuple[Tensor, Tensor] | None = None
+) -> Step:
+    """Propose a move by a perturbed prompt, and let the prompt answer, in two evaluations; in one
+    if what `propose` returns is given.
+
+    Returns the step with latents at the level where it ended; samples for which these are not
+    finite keep theirs.
+    """
+    network = network_of(step)
+    end, level = network.levels[1], level_of_rounds(step, settings)
+    original, (noise, proposal) = network.denoised, proposed or propose(step)
+    further = EXTENSION * settings.diversity / DIVERSITY  # b - 1
     shorter = shortening(step, level, settings)
     target = original + shorter * (1 + further) * (proposal - original)
     clean = network.denoise(level.mix(target, noise), level)

@@ -93,7 +93,8 @@ class Rounds(Settings):
             what the steps before them, and those with less classifier-free guidance (CFG), save: at
             least 8 evaluations, so that short calls take more than the budget, and at most 16 times
             the budget. Without CFG they come on top: up to 16, and no more than the call has steps;
-            in calls of up to 9 steps two, or four where the undistilled network makes the rounds.
+            in calls of up to 9 steps two or three, or five where the undistilled network makes the
+            rounds.
         rounds: How many times the denoising step at the noise level `level` is repeated. Each round
             adds fresh noise and a move, shorter from round to round, and evaluates the network. CFG
             is off before the rounds. Calls that cannot afford this number have fewer, longer moves.
@@ -107,10 +108,11 @@ class Rounds(Settings):
             noise-to-signal ratio of 0.75 CFG is off, whatever `cfg` is.
         proposal: What proposes moves: "gradient", the gradient of the score; "prompt", the
             prediction for a perturbed prompt, which takes two evaluations of the network; or
-            "network", the gradient inside the network, without rounds and with nearly all of CFG:
-            where a network needs CFG, it keeps more of what prompts name. Automatic is the prompt
-            in calls of up to 9 steps without CFG, whose networks undo moves along a gradient,
-            unless an undistilled network predicts in the rounds.
+            "network", the gradient inside the network, without rounds and with nearly all of CFG.
+            Automatic is the network where rounds would lose what prompts say, unless exemplars,
+            `rounds`, `candidates` or another space are set; else the prompt in calls of up to 9
+            steps without CFG, whose networks undo moves along a gradient, unless an undistilled
+            network predicts in the rounds.
 
     Raises:
         ValueError: a value out of its range, named in the message.

@@ -82,11 +82,15 @@ class Denoiser(Protocol):
 
     def without_prompts(self) -> tuple[Tensor, float] | None:
         """(b, ...) clean latents x_u predicted at the step without prompts, and the scale w of CFG,
-        which predicts x_u + w (x_c - x_u); None where CFG is off or no block is known."""
+        which predicts x_u + w (x_c - x_u); None where CFG is off."""
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether the network has a known block, whose output can be moved."""
 
     def denoise_moved(self, moves: Any) -> Tensor:
-        """(b, ...) clean latents predicted at the step with CFG and with `moves` inside the
-        network, `guidance.inside.Moves`."""
+        """(b, ...) clean latents predicted at the step, with CFG where it is on, and with `moves`
+        inside the network, `guidance.inside.Moves`."""
 
     def move_inside(self, moves: Any) -> None:
         """Apply moves in the sampler's own evaluations, at steps that begin above the
