@@ -1,6 +1,6 @@
 """Tests on a GPU: `pytest --device cuda`."""
 
-import sys
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class OnDevice(TorchFunctionMode):
 
 def _is_called_by_tests() -> bool:
     """Whether a test or a helper of tests calls, at most through `pytest.approx`."""
-    frame: Any = sys._getframe(2)
+    frame: Any = inspect.currentframe().f_back.f_back
     while frame.f_globals["__name__"] in BETWEEN:
         frame = frame.f_back
     return frame.f_code.co_filename.startswith(TESTS)
