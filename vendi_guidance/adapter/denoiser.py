@@ -63,7 +63,7 @@ class Network:
         self.cfg = ScaledCFG(pipeline, watch, cfg_every)
         self.cfg_every = cfg_every
         self._pipeline = pipeline
-        self._latents_last = family_of(pipeline).latents_last
+        self._part = partial(_part, is_last=family_of(pipeline).latents_last)
         self._watch = watch
         self._asked: dict[object, Any] = {}
         self.at, self.restart = watch.at, watch.restart
@@ -165,7 +165,7 @@ class Network:
         clean, level = self.denoised, self.levels[1]
         noise = (latents - level.signal * clean) / level.noise
         wanted = self._once("sign", self._sign) * self._watch.output(clean, noise, level)
-        output = self._with_latents(self.cfg.prompt_output, wanted)
+        output = _with_latents(self._part, self.cfg.prompt_output, wanted)
         self.cfg.known = in_form_of(self.cfg.evaluations[0].output, output)
 
     @property
@@ -197,7 +197,7 @@ class Network:
             timestep = _timestep_at(self._pipeline, self._watch, level, given, sign < 0)
             args, kwargs = with_timestep(args, kwargs, timestep)
         old = input_of(args, kwargs)
-        new = in_form_of(old, self._with_latents(tensor_of(old), factor * latents))
+        new = in_form_of(old, _with_latents(self._part, tensor_of(old), factor * latents))
         if args:
             args = new, *args[1:]
         else:
@@ -250,21 +250,23 @@ class Network:
 
         return evaluate
 
-    def _with_latents(self, x: Tensor, latents: Tensor) -> Tensor:
-        """A copy of a network's input or output with other latents; appended channels stay."""
-        x = x.clone()
-        self._part(x, latents).copy_(latents)
-        return x
 
-    def _part(self, x: Tensor, like: Tensor) -> Tensor:
-        """A view of the latents in a network's input or output, in the shape of `like`. Pipelines
-        append or prepend channels or tokens to latents, and networks predict variances."""
-        if x.numel() == like.numel():
-            return x.view(like.shape)
-        for dimension, size in enumerate(like.shape):
-            last = x.shape[dimension] - size
-            x = x.narrow(dimension, last if self._latents_last else 0, size)
-        return x
+def _with_latents(part: Callable[..., Tensor], x: Tensor, latents: Tensor) -> Tensor:
+    """A copy of a network's input or output with other latents; appended channels stay."""
+    x = x.clone()
+    part(x, latents).copy_(latents)
+    return x
+
+
+def _part(x: Tensor, like: Tensor, is_last: bool) -> Tensor:
+    """A view of the latents in a network's input or output, in the shape of `like`. Pipelines
+    append or prepend (`is_last`) channels or tokens to latents, and networks predict variances."""
+    if x.numel() == like.numel():
+        return x.view(like.shape)
+    for dimension, size in enumerate(like.shape):
+        last = x.shape[dimension] - size
+        x = x.narrow(dimension, last if is_last else 0, size)
+    return x
 
 
 def _timestep_at(

@@ -139,13 +139,13 @@ def begin(step: Step, score: Score, settings: Rounds) -> tuple[Moves, Step] | No
     None if no block is known, or if even the longest moves have too little effect.
     """
     network, moves = network_of(step), Moves(score, step)
+    if not network.has_blocks:
+        return None
     plain, unit = network.denoised, torch.empty(0)
     if found := network.without_prompts():
         without, scale = found
         added = scale * (plain - without)
         plain, unit = without + added, OF_CFG * _lengths(added)
-    if not network.has_blocks:
-        return None
     change = network.denoise_moved(moves) - plain
     if len(moves.seen) and not moves.has_direction:  # a lone image, and none is remembered
         network.move_inside(moves)
