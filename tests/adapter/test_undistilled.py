@@ -11,7 +11,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 from tests.adapter.test_call import check_in_threads, sharing
 from tests.helpers import tiny_unets as unet
-from tests.helpers.tiny_pipelines import CASES
+from tests.helpers.tiny_pipelines import CASES, evaluations
 from vendi_guidance import Published, VendiGuidance
 from vendi_guidance.adapter import denoiser
 from vendi_guidance.adapter.denoiser import Network
@@ -219,12 +219,9 @@ def test_other_values_are_refused():
 
 def guided(pipe, undistilled, **changes):
     """Latents of a guided call, and how many rows of latents its network was given."""
-    rows = []
-    part = pipe.unet.mid_block
-    seen = part.register_forward_pre_hook(lambda module, args: rows.append(len(args[0])))
     guidance = VendiGuidance(undistilled=undistilled)
-    latents = draw(pipe, guide=lambda callback: guidance.on(pipe, callback=callback), **changes)
-    seen.remove()
+    with evaluations(pipe.unet) as rows:
+        latents = draw(pipe, guide=lambda callback: guidance.on(pipe, callback=callback), **changes)
     return latents, sum(rows)
 
 

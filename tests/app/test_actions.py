@@ -77,7 +77,7 @@ def hostile_call(random, visitor, canary):
     return list(visitor.messages(action, *data, event=random.choice([None, event, []])))
 
 
-def test_hostile_inputs_do_no_harm(address, canary):
+def test_hostile_inputs_do_no_harm(address, canary, capfd):
     before = sorted(canary.parent.iterdir())
     with visitors(address, 2) as callers:
         said = [[], []]
@@ -100,30 +100,14 @@ def test_hostile_inputs_do_no_harm(address, canary):
         assert sum(not one["success"] for one in ended) > COUNT / 4
         text = json.dumps(said)
         assert "Traceback" not in text and 'File \\"' not in text
-        assert SECRET not in text
+        assert SECRET not in text and "Traceback" not in "".join(capfd.readouterr())
+        assert str(canary) not in json.dumps(callers[0].call("load", str(canary)))
     assert sorted(canary.parent.iterdir()) == before
     assert canary.read_text() == SECRET
     assert not {path for path in OPENED.read if canary.parent.name in path}
     assert any(path.endswith(".png.part") or ".writing-" in path for path in OPENED.written)
     outside = [path for path in OPENED.written if "vendi-guidance-app-" not in path]
     assert [path for path in outside if not path.startswith(("/dev/", "/proc/"))] == []
-
-
-WRONG = {
-    f"Value {10**400} is greater than maximum value 16.": usual(images=10**400),
-    "must be": usual(diversity=float("nan")),
-    "Write 1 to 8 prompts of at most 500 characters, one per line.": usual(prompts=MEGABYTE),
-}
-
-
-def test_what_is_wrong_is_told_in_a_sentence_without_a_traceback_or_a_path(address, canary, capfd):
-    with visitors(address) as [visitor]:
-        for message, values in WRONG.items():
-            assert message in visitor.call("generate", *values)["output"]["error"]
-        assert "Traceback" not in "".join(capfd.readouterr())
-        file = {"path": str(canary), "meta": {"_type": "gradio.FileData"}}
-        for refused in (file, str(canary), [str(canary)]):
-            assert str(canary) not in json.dumps(visitor.call("load", refused))
 
 
 @pytest.mark.parametrize(

@@ -207,17 +207,6 @@ def test_every_objective_and_space_can_be_raised_in_rounds(sdxl, objective, spac
     assert not torch.allclose(first, draw(sdxl), atol=1e-2) and len(guidance.window) == 6
 
 
-@pytest.mark.parametrize("diversity", [0.01, 1])
-def test_a_sample_alone_and_duplicates_stay_finite(sdxl, diversity):
-    for prompts in ([0], [0, 0]):
-        guidance = making(diversity=diversity)
-        same = torch.randn(1, 4, 8, 8, generator=seeded()).expand(len(prompts), 4, 8, 8)
-        given = CASES["SDXL"].embeddings(prompts) | {"latents": same.clone()}
-        for _ in range(2):
-            assert draw(sdxl, guidance, **given).isfinite().all()
-        assert guidance.skipped == 0
-
-
 # Noise and memory
 
 

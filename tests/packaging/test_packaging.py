@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.app_at_hand import app_process, visitors
-
 REPOSITORY = Path(__file__).parents[2]
 
 DEMO = ("assets/demo-sdxl/", "assets/demo-probe/")
@@ -107,8 +105,8 @@ def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
         ("evaluate", "demo", "--output", "looks"),
     ]
     words = json.dumps(calls, default=str)
-    how = {"cwd": tmp_path, "given": words, "PYTHONPATH": str(installed)}
-    said = run(sys.executable, "-c", ONE_AFTER_THE_OTHER, **how)
+    where = {"PYTHONPATH": str(installed)}
+    said = run(sys.executable, "-c", ONE_AFTER_THE_OTHER, cwd=tmp_path, given=words, **where)
     files = [Path(file).parent for file in said.splitlines()[0].split()]
     assert files == [installed / "vendi_guidance", installed / "vendi_guidance" / "pipelines"]
     rows = (tmp_path / "a" / "metadata.jsonl").read_text().splitlines()
@@ -120,19 +118,5 @@ def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
     assert "<html" in page and "cat" in page
     assert "a fox" in (tmp_path / "tuned" / "tune.html").read_text()
     assert "looks per prompt" in (tmp_path / "looks" / "report.html").read_text()
-
-
-def test_the_app_generates_and_reports_from_the_wheel(
-    installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path
-):
-    words = ("--model", tiny_sdxl_folder, "--probe", tiny_probe_folder)
-    words += ("--device", "cpu", "--steps", 1)
-    start = (installed / "bin" / "vendi-guidance", "app")
-    where = {"cwd": tmp_path, "PYTHONPATH": installed, "TMPDIR": tmp_path}
-    with (
-        app_process(*words, python=start, **where) as server,
-        visitors(server.address) as [visitor],
-    ):
-        assert "Vendi Guidance" in visitor.http.get("").text
-        assert visitor.call("generate", "cat", 1, 0.5, 0)["success"]
-        assert visitor.call("save")["success"]
+    help_text = run(installed / "bin" / "vendi-guidance", "--help", cwd=tmp_path, **where)
+    assert "generate" in help_text

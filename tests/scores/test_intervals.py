@@ -228,12 +228,3 @@ K = Gaussian(1.0)
 def test_bad_input_is_met_with_a_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("score", [rke, conditional_rke])
-def test_of_copies_there_is_no_doubt(score, dtype):
-    x = torch.randn(1, 12, generator=torch.Generator().manual_seed(0), dtype=dtype).repeat(30, 1)
-    items = [x] if score is rke else [x, x]
-    found = score_interval(score, *items, *[Gaussian(1.3)] * len(items))
-    assert (found.low, found.high) == (1, 1)

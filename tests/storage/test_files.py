@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from vendi_guidance.storage.files import remove_unfinished, whole_file, whole_folder
+from vendi_guidance.storage.files import whole_file, whole_folder
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
@@ -68,12 +68,3 @@ def test_a_folder_is_filled_as_a_whole_or_not_at_all(tmp_path):
     with pytest.raises(IsADirectoryError, match="b is a folder"):
         fill("newer")
     assert found() == {"a": "new", "mine": "mine"}
-
-
-def test_leftovers_of_a_killed_process_are_removed(tmp_path):
-    with whole_file(tmp_path / "file") as temporary:
-        (tmp_path / "other").touch()
-        remove_unfinished(tmp_path)
-        assert [file.name for file in tmp_path.iterdir()] == ["other"]
-        temporary.touch()
-    assert (tmp_path / "file").exists()
