@@ -14,7 +14,7 @@ seed is a run of its own. The same command resumes a stopped comparison, and one
 or seeds generates only what is missing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -61,20 +61,12 @@ def main(
 ) -> None:
     results = []
     for model in models:
-        demo, prompts = MODELS[model], dict[str, Path]()
-        (output / model).mkdir(parents=True, exist_ok=True)
-        for kind, file in {OPEN: demo.prompts, NAMED: demo.named}.items():
-            spread = evenly_spaced([*open_prompts(str(asset(file)))], counts[kind])
-            prompts[kind] = save_prompts(output / model / f"{kind}.jsonl", spread)
+        demo = MODELS[model]
+        names = {OPEN: demo.prompts, NAMED: demo.named}
+        prompts = save_spread(output / model, names, counts)
         entries = list(product(seeds, entries_of(model, methods)))
-        options = RunOptions(
-            model=str(asset(demo.base or model)),
-            lora=str(asset(model)) if demo.base else None,
-            device=str(device),
-            output=output / model,
-        )
         with Stop() as stop:
-            runs = Sweep(options, stop)
+            runs = Sweep(options_of(model, str(device), output / model), stop)
             for called in product(steps or [demo.steps], scales or [demo.guidance_scale]):
                 results.append(compare(model, runs, prompts, entries, *called))
         save_grid(output / f"{model}.webp", results[-1])
@@ -82,6 +74,26 @@ def main(
     text = f"{table_of(results)}\n\n{at_equal_details(results)}"
     click.echo(text)
     save_text(output / "comparison.md", text)
+
+
+def save_spread(
+    folder: Path, names: Mapping[str, str], counts: Mapping[str, int]
+) -> dict[str, Path]:
+    """Save up to so many prompts of each kind, evenly spaced in those of an asset."""
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = {}
+    for kind, name in names.items():
+        file = asset(f"prompts/{name}.txt")
+        spread = evenly_spaced([*open_prompts(str(file))], counts[kind])
+        saved[kind] = save_prompts(folder / f"{kind}.jsonl", spread)
+    return saved
+
+
+def options_of(model: str, device: str, output: Path) -> RunOptions:
+    """Options of the runs of a demo model."""
+    base = MODELS[model].base
+    lora = str(asset(model)) if base else None
+    return RunOptions(model=str(asset(base or model)), lora=lora, device=device, output=output)
 
 
 def compare(

@@ -66,20 +66,30 @@ METHODS = {
 
 
 class Entry(NamedTuple):
-    """A method at a value."""
+    """A method at a value.
+
+    Attributes:
+        settings: further settings of `VendiGuidance`.
+        about: what else its runs' folders are named after.
+    """
 
     method: str
     value: float
+    settings: tuple[tuple[str, Any], ...] = ()
+    about: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return self.method if self.method == UNGUIDED else f"{self.method}-{self.value:g}"
+        if self.method == UNGUIDED:
+            return self.method
+        further = (f"{name}={value}" for name, value in self.settings)
+        return "-".join([self.method, f"{self.value:g}", *further, *self.about])
 
     @property
     def diversity(self) -> dict[str, Any]:
         """Settings of `VendiGuidance`."""
         setting = METHODS[self.method].setting
-        return {setting: self.value} if setting else {"diversity": 0.0}
+        return {setting or "diversity": self.value if setting else 0.0, **dict(self.settings)}
 
     def sample(self, pipe: Any, arguments: dict[str, Any]) -> list[Image]:
         """The images of a batch of this entry's run: a `Sampler`."""

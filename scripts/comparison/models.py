@@ -14,6 +14,7 @@ class DemoModel(NamedTuple):
     Attributes:
         probe: classifier of its images.
         prompts, named: prompts that leave the look open, and prompts that name part of it.
+        tuning, named_tuning: further ones of both kinds, on which settings are chosen.
         steps, guidance_scale: default sampling settings.
         base: the model that this one is a LoRA of; empty for a whole model.
     """
@@ -21,14 +22,16 @@ class DemoModel(NamedTuple):
     probe: str
     prompts: str
     named: str
+    tuning: str
+    named_tuning: str
     steps: int
     guidance_scale: float
     base: str = ""
 
 
-EMOJI = ("demo-probe", "prompts/demo.txt", "prompts/named.txt")
-PHOTOS = ("demo-photos-probe", "prompts/photos.txt", "prompts/photos-named.txt")
-FACES = ("demo-faces-probe", "prompts/faces.txt", "prompts/faces-named.txt")
+EMOJI = ("demo-probe", "demo", "named", "emoji-tuning", "emoji-named-tuning")
+PHOTOS = ("demo-photos-probe", "photos", "photos-named", "photos-tuning", "photos-named-tuning")
+FACES = ("demo-faces-probe", "faces", "faces-named", "faces-tuning", "faces-tuning-named")
 
 MODELS = {
     "demo-photos": DemoModel(*PHOTOS, 16, 5.0),

@@ -1,0 +1,146 @@
+"""Try settings on the tuning prompts of the demo models, beside no guidance.
+
+\b
+  python -m scripts.comparison.choose --set diversity=0.5 --seed 0 --seed 1000
+  python -m scripts.comparison.choose --constant vendi_guidance.guidance.inside:OF_CFG=0.2
+  python -m scripts.comparison.choose --method particle-guidance --model demo-photos
+
+Prints a table for each model, and which limits a setting exceeds, and adds a line for each to
+choices.jsonl beside this script. The same command resumes a stopped trial; changed code of guidance
+begins guided runs anew. Two seeds of all models take about 20 minutes on two CPU cores.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts.benchmarks.measuring import device_option, several
+from scripts.comparison.__main__ import COUNT, compare, options_of, save_spread
+from scripts.comparison.methods import METHODS, entries_of
+from scripts.comparison.models import MODELS, NAMED, OPEN
+from scripts.comparison.pages import table_of
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.guidance.settings import Rounds, adjusted
+from vendi_guidance.runs.setup import Sweep
+from vendi_guidance.runs.signals import Stop
+from vendi_guidance.scores.subsampling import Estimate
+
+ROOT = Path(__file__).parents[2]
+LOG = Path(__file__).with_name("choices.jsonl")
+CHOSEN_ON = [name for name in MODELS if name != "demo-faces-turbo-lora"]
+CODE = ("vendi_guidance/guidance", "vendi_guidance/adapter", "vendi_guidance/kernels", "pipelines")
+LIMITS = {"named kept": 0.02, "fidelity": 0.02, "FD": 0.03}
+LIMITS_AT_ONE = {"named kept": 0.05, "fidelity": 0.03, "FD": 0.08}
+"""The most that guidance may lose, and the share by which FD may rise; and at diversity 1."""
+
+
+def pairs(context: Any, parameter: Any, given: Sequence[str]) -> dict[str, Any]:
+    """Options NAME=VALUE, where a value that is no JSON is a text."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.option("--set", "settings", multiple=True, callback=pairs, help="Setting, as NAME=VALUE.")
+@click.option("--constant", "constants", multiple=True, callback=pairs, help="MODULE:NAME=VALUE.")
+@click.option("--method", type=click.Choice(list(METHODS)), default="default")
+@several("--model", "models", click.Choice(list(MODELS)), CHOSEN_ON, "Model to try them on.")
+@several("--seed", "seeds", click.IntRange(0), (0,), "Seed of a run's first image.")
+@click.option("--open", OPEN, type=COUNT, default=8, help="Number of open prompts.")
+@click.option("--named", NAMED, type=COUNT, default=15, help="Number of named prompts.")
+@device_option
+@click.option("--output", type=click.Path(path_type=Path), default="out/choose")
+@click.option("--log", type=click.Path(path_type=Path), default=LOG)
+def main(
+    settings: dict[str, Any],
+    constants: dict[str, Any],
+    method: str,
+    models: Sequence[str],
+    seeds: Sequence[int],
+    device: Any,
+    output: Path,
+    log: Path,
+    **counts: int,
+) -> None:
+    try:
+        adjusted(Rounds(), settings)
+        for name, value in constants.items():
+            set_constant(name, value)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+    about = (*(f"{name}={value}" for name, value in constants.items()), code())
+    how = {"constants": constants, "commit": commit(), "code": code(), "seeds": seeds, **counts}
+    value = {"value": settings[own]} if (own := METHODS[method].setting) in settings else {}
+    for model in models:
+        demo, folder = MODELS[model], output / model / f"{counts[OPEN]}-{counts[NAMED]}"
+        prompts = save_spread(folder, {OPEN: demo.tuning, NAMED: demo.named_tuning}, counts)
+        further = {"settings": tuple(settings.items()), "about": about, **value}
+        plain, *tried = entries_of(model, [method])
+        entries = [*product(seeds, [plain, *(entry._replace(**further) for entry in tried)])]
+        with Stop() as stop:
+            runs = Sweep(options_of(model, str(device), folder), stop)
+            result = compare(model, runs, prompts, entries, demo.steps, demo.guidance_scale)
+        click.echo(table_of([result]))
+        unguided, *rows = result.rows
+        for row in rows:
+            broken = exceeded(row.scores, unguided.scores, row.entry.diversity)
+            click.echo(f"{row.entry.name}: {'; '.join(broken) or 'within all limits'}")
+            line = {"model": model, "method": method, "settings": row.entry.diversity, **how}
+            for kind, scores in {"scores": row.scores, "unguided": unguided.scores}.items():
+                line[kind] = {title: round(score.value, 4) for title, score in scores.items()}
+            with log.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(line | {'exceeded': broken})}\n")
+
+
+def exceeded(
+    scores: Mapping[str, Estimate], unguided: Mapping[str, Estimate], settings: Mapping[str, Any]
+) -> list[str]:
+    """In words, which limits guidance with these settings exceeds beside the unguided scores."""
+    found, limits = [], LIMITS_AT_ONE if settings.get("diversity") == 1 else LIMITS
+    for title in limits.keys() & scores.keys() & unguided.keys():
+        plain, change = unguided[title].value, scores[title].value - unguided[title].value
+        worse = change / plain if title == "FD" else -change
+        if worse > limits[title] + 1e-9:  # a loss of exactly the limit is within it
+            found.append(f"{title} worse by {worse:.3f}, limit {limits[title]:g}")
+    return sorted(found)
+
+
+def set_constant(name: str, value: Any) -> None:
+    """Set MODULE:NAME in this process, there and where the package imports it by name. Default
+    values of arguments and fields, and what is computed from a constant at import, stay."""
+    module, _, constant = name.partition(":")
+    old = getattr(import_module(module), constant)
+    for found in [import_module(module), *sys.modules.values()]:
+        if found.__name__.startswith("vendi_guidance") and vars(found).get(constant) is old:
+            setattr(found, constant, value)
+
+
+def code() -> str:
+    """A hash of the code that determines guided images."""
+    files = sorted(file for folder in CODE for file in (ROOT / folder).rglob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
+
+
+def commit() -> str:
+    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m scripts.comparison.choose")
