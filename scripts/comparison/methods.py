@@ -8,6 +8,12 @@ from typing import Any, NamedTuple
 from PIL.Image import Image
 
 from scripts.comparison.call import Call
+from scripts.comparison.features import (
+    contextual_repulsion,
+    dc_attenuation,
+    feature_self_guidance,
+)
+from scripts.comparison.initial_noise import contrastive_noise, pink_noise
 from scripts.comparison.models import MODELS
 from scripts.comparison.prompt_noise import cads, seed_variance
 from scripts.comparison.sampling import limited_interval, particle_guidance, undistilled_first
@@ -57,6 +63,12 @@ METHODS = {
     # the best scale found on tuning prompts
     "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
+    # of 2026
+    "contextual-repulsion": Method((0.5, 2.0), contextual_repulsion, is_usual=False),
+    "feature-self-guidance": Method((0.5, 2.0), feature_self_guidance, is_usual=False),
+    "dc-attenuation": Method((0.25, 0.5), dc_attenuation, is_usual=False),
+    "pink-noise": Method((0.2, 0.5), pink_noise, is_usual=False),
+    "contrastive-noise": Method((0.01, 0.1), contrastive_noise, is_usual=False),
     "ours-alone": Method((0.25, 0.5, 1.0), alone, "diversity", needs="lora", is_usual=False),
     "rounds": Method((0.5,), in_rounds, "diversity", needs="cfg", is_usual=False),
     "default": Method((0.5,), setting="diversity", is_usual=False),

@@ -1,0 +1,104 @@
+"""The methods of 2026 that we compare ours with, on tiny random pipelines."""
+
+import math
+
+import pytest
+import torch
+from diffusers import PixArtSigmaPipeline
+from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
+
+from scripts.comparison.call import Call
+from scripts.comparison.features import (
+    _entropy,
+    _similarity,
+    contextual_repulsion,
+    dc_attenuation,
+    dispersed,
+    feature_self_guidance,
+    without_mean,
+)
+from scripts.comparison.initial_noise import contrast, contrastive_noise, pink, pink_noise
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance import Cosine, VendiGuidance, vendi
+
+FEW = {"num_inference_steps": 4, "return_dict": True}
+STRONG = [
+    (contextual_repulsion, 5.0),
+    (feature_self_guidance, 5.0),
+    (dc_attenuation, 0.9),
+    (pink_noise, 1.0),
+    (contrastive_noise, 0.3),
+]
+
+
+def random(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("method", "value"), STRONG)
+@pytest.mark.parametrize(
+    ("kind", "guided"), [("SD3", True), ("PixArt-Sigma", True), ("SDXL", True), ("SDXL", False)]
+)
+def test_a_method_changes_samples_and_at_its_weakest_is_the_stock_call(kind, guided, method, value):
+    pipe = CASES[kind].make()
+    if isinstance(pipe, PixArtSigmaPipeline):
+        pipe.__class__, pipe.guidance = VendiGuidedPixArtSigmaPipeline, VendiGuidance(diversity=0)
+    if transformer := getattr(pipe, "transformer", None):  # the last block returns no text
+        pipe.transformer = transformer.from_config(transformer.config | {"num_layers": 2})
+    arguments = CASES[kind].arguments([0, 0, 1], guided=guided) | FEW
+    call = Call(pipe, ["p", "p", "q"], [0, 1, 2], arguments)
+    plain, changed = call.images(), method(call, value)
+    assert changed.isfinite().all() and not torch.equal(changed, plain)
+    assert torch.equal(method(call, value), changed)
+    assert torch.equal(method(call, 0.0), plain)
+    assert torch.equal(call.images(), plain)
+
+
+@pytest.mark.parametrize("exponent", [0.2, 1.0])
+def test_pink_noise_has_its_power_and_its_samples_deviation(exponent):
+    white = random(500, 1, 8, 8) * torch.linspace(1, 2, 500)[:, None, None, None]
+    coloured = pink(white, exponent)
+    stds = [it.flatten(1).std(dim=1) for it in (white, coloured)]
+    torch.testing.assert_close(*stds, rtol=1e-4, atol=1e-4)
+    before, after = (torch.fft.fft2(it).abs().square().mean(dim=(0, 1)) for it in (white, coloured))
+    ratio = after / before
+    expected = (math.hypot(1, 1) / math.hypot(2, 3)) ** -exponent
+    assert float(ratio[1, 1] / ratio[2, 3]) == pytest.approx(expected, rel=0.1)
+    assert float(ratio[0, 0] / ratio[0, 1]) == pytest.approx(1, rel=0.1)
+
+
+def test_the_contrast_of_two_samples_is_that_of_a_softmax_by_hand():
+    maps, held = random(2, 3, 4, 4), random(2, 3, 4, 4, seed=1)  # pooled to one place
+    a, b, c, d = (it.mean(dim=(1, 2)) for it in (*maps, *held))
+    cosine = torch.nn.functional.cosine_similarity
+    across = (cosine(a, b, dim=0) / 0.1).exp()
+    own = [(cosine(x, y, dim=0) / 0.1).exp() for x, y in ((a, c), (b, d))]  # gamma is 1
+    expected = -sum((it / (it + across)).log() for it in own) / 2
+    torch.testing.assert_close(contrast(maps, held), expected)
+
+
+def test_a_share_of_the_mean_of_tokens_and_of_maps_is_taken():
+    maps = random(2, 3, 4, 5) + 1
+    tokens = maps.flatten(2).transpose(1, 2)
+    found = without_mean(tokens, 0.25)
+    torch.testing.assert_close(found.mean(dim=1), 0.75 * tokens.mean(dim=1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.var(dim=1), tokens.var(dim=1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(without_mean(maps, 0.25).flatten(2).transpose(1, 2), found)
+
+
+@pytest.mark.parametrize(
+    ("slope", "objective"),
+    [
+        (_similarity, lambda k: -k.exp().mean().log()),
+        (_entropy, lambda k: -torch.special.xlogy(it := torch.linalg.eigvalsh(k / 4), it).sum()),
+    ],
+)
+def test_a_dispersion_is_gradient_ascent_of_its_objective(slope, objective):
+    x = (random(4, 2, 3) + 2).requires_grad_()
+    flat = x.flatten(1)
+    unit = flat / flat.norm(dim=1, keepdim=True)
+    [gradient] = torch.autograd.grad(objective(unit @ unit.T), x)
+    first = x.detach() + 0.1 * flat.detach().norm(dim=1)[:, None, None] ** 2 * gradient
+    torch.testing.assert_close(dispersed(x.detach(), slope, 0.1, 1), first)
+    far = dispersed(x.detach(), slope, 3.0, 30)
+    assert float(vendi(far.flatten(1), Cosine())) > float(vendi(flat.detach(), Cosine()))
