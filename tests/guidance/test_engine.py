@@ -8,6 +8,7 @@ import torch
 from vendi_guidance import Gaussian, vendi
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.rounds import First
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Rounds
 from vendi_guidance.guidance.step import Level, Step
 
@@ -108,6 +109,38 @@ def test_a_prompt_that_leaves_most_open_is_moved_inside_from_the_first_step(size
     # moves have no effect here, so that rounds follow later
     assert torch.equal(engine.modify(step).latents, step.latents) == is_inside
     assert engine.share_of_cfg(level) == 0
+
+
+@pytest.mark.parametrize(
+    ("undistilled", "own", "moved", "is_inside"),
+    [(0.6, 1, 0, True), (1, 0.6, 0, False), (0, 0.6, 9, True), (0, 1, 2, True), (0, 1, 9, False)],
+)
+def test_a_distilled_network_is_judged_by_the_undistilled_one_or_else_by_a_perturbed_prompt(
+    undistilled, own, moved, is_inside
+):
+    network, found = BlackOrWhite(9.0, 8.0), []
+    network.has_prompt = network.has_blocks = True
+    network.is_undistilled, network.move_inside = undistilled > 0, found.append
+    network.denoised = plain = own * torch.randn(8, *SHAPE, generator=seeded(3))
+    far = moved * own * 2**0.5  # in units of about the distance between two samples
+
+    def denoise(latents, level=None, perturb=None):
+        return plain + far if perturb else undistilled / own * plain
+
+    network.denoise = denoise
+    Engine(Rounds(), Memory(50)).modify(step_of(network, count=4))
+    assert bool(found) == is_inside
+
+
+def test_moves_are_shorter_where_the_prompt_moves_predictions_little():
+    clean, added = torch.zeros(4, *SHAPE), torch.zeros(4, *SHAPE)
+    clean[1, 0, 0, 0], clean[3, 0, 0, 0] = 3.0, 4.0  # distances within the first and second prompt
+    added[:2, 0, 0, 1], added[2:, 0, 0, 1] = 0.9, 9.0
+    network = BlackOrWhite(9.0, 8.0)
+    step = Step(1, 16, clean, prompts=torch.eye(2).repeat_interleave(2, 0), network=network)
+    score = Memory(50).score(Rounds(), step.prompts)
+    share = First(clean, clean - added, 5.0, network.levels[0]).share(step, score)
+    torch.testing.assert_close(share[:, 0], torch.tensor([0.25, 0.25, 1, 1]))
 
 
 def test_a_step_without_its_network_is_refused():

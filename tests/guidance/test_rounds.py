@@ -25,7 +25,7 @@ from vendi_guidance.guidance.budget import (
     USUAL_BUDGET,
     affordable,
 )
-from vendi_guidance.guidance.score import OF_LARGEST, spread
+from vendi_guidance.guidance.score import OF_LARGEST, between, spread
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.timing import CFG_STOP, is_distilled
@@ -285,7 +285,7 @@ def test_one_image_that_differs_says_what_a_prompt_leaves_open():
     clean[4:] = torch.tensor([torch.nan, torch.inf])  # broken, and so not looked at
     same = torch.ones(6, 6)
     same[3] = same[:, 3] = 0  # for another prompt
-    found = spread(clean, same).flatten()
+    found = spread(between(clean, same)).flatten()
     torch.testing.assert_close(found[:3], torch.full((3,), OF_LARGEST * 5))
     assert found[3:].isnan().all()
 

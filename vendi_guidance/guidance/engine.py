@@ -53,6 +53,7 @@ class Engine:
         self._score: Score | None = None
         self._rounds_are_made = False
         self._moves: inside.Moves | None = None
+        self._first: rounds.First | None = None
         is_automatic = (
             isinstance(settings, Rounds)
             and (settings.proposal, settings.rounds, settings.candidates) == (None, None, None)
@@ -90,8 +91,10 @@ class Engine:
         network = step.network
         if self._moves_inside is None and network is not None and not self._is_asked(step):
             is_early = network.has_blocks and network.levels[0].ratio > inside.ABOVE
-            has_cfg = is_early and network.without_prompts() is not None
-            self._moves_inside = has_cfg and inside.needs_cfg(network.denoised)
+            found = network.without_prompts() if is_early else None
+            self._moves_inside = found is not None and inside.needs_cfg(network.denoised)
+            if found is not None:
+                self._first = rounds.First(network.denoised, *found, network.levels[0])
         self._is_pending = self.is_due(step)
         return self._is_pending
 
@@ -115,8 +118,12 @@ class Engine:
         settings, network, proposed = self.settings, timing.network_of(step), None
         is_distilled, proposer = timing.is_distilled(step), self.proposer(step, settings)
         if self._is_asked(step):
-            proposed = perturbed.propose(step)
-            self._moves_inside = inside.is_varied(step, self._score, proposed[1])
+            if network.is_undistilled:
+                self._moves_inside = inside.needs_cfg(perturbed.propose(step, sigma=0)[1])
+            else:
+                proposed = perturbed.propose(step)
+                is_varied = inside.is_varied(step, self._score, proposed[1])
+                self._moves_inside = inside.needs_cfg(network.denoised) or is_varied
             self._rounds_are_made = self._moves_inside or proposer.is_due(step, settings)
         if self._moves_inside:
             moved = self._move_inside(step, self._score, settings)
@@ -134,6 +141,9 @@ class Engine:
                 logger.info("%.3g times the stock call's evaluations of the network", times)
         if proposed and proposer is PROPOSERS["prompt"]:
             return perturbed.repeat(step, self._score, settings, proposed)
+        if proposer is PROPOSERS["gradient"] and self._first is not None:
+            share = self._first.share(step, self._score)
+            return rounds.repeat(step, self._score, settings, share)
         return proposer.repeat(step, self._score, settings)
 
     def _move_inside(self, step: Step, score: Score, settings: Rounds) -> Step | None:

@@ -40,9 +40,10 @@ PUSH = 0.3
 """The largest p."""
 
 
-def propose(step: Step) -> tuple[Tensor, Tensor]:
+def propose(step: Step, sigma: float = PROMPT_NOISE) -> tuple[Tensor, Tensor]:
     """The (b, ...) noise of the step's latents, and the prediction from it for a perturbed prompt,
-    in one evaluation. ValueError if the network takes no embeddings of a prompt's tokens."""
+    in one evaluation; with sigma 0, for the prompt itself by the network that makes rounds.
+    ValueError if the network takes no embeddings of a prompt's tokens."""
     network = network_of(step)
     (start, end), original = network.levels, network.denoised
     fresh = Noise(step.first_latents, step.prompts)
@@ -50,7 +51,7 @@ def propose(step: Step) -> tuple[Tensor, Tensor]:
         noise = (step.latents - end.signal * original) / end.noise
     else:
         noise = fresh.like(original)
-    perturb = partial(fresh.on_prompt, sigma=PROMPT_NOISE)
+    perturb = partial(fresh.on_prompt, sigma=sigma) if sigma else None
     return noise, network.denoise(start.mix(original, noise), perturb=perturb)
 
 

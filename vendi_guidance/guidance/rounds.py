@@ -15,15 +15,17 @@ that the last rounds end on images that the network itself would generate.
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from vendi_guidance.guidance.budget import affordable, asked_for
 from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import as_rows
-from vendi_guidance.guidance.score import Score, spread
+from vendi_guidance.guidance.score import SAME, Score, between, distances, spread
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
-from vendi_guidance.guidance.step import Prediction, Step
+from vendi_guidance.guidance.step import Level, Prediction, Step
 from vendi_guidance.guidance.timing import level_of_rounds, network_of, shortening
 
 FIRST_MOVE = 2.65
@@ -33,13 +35,36 @@ ALONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
 
+REACH = 2.0
+"""Moves are shorter where the prompt moves a call's first predictions by less than this times the
+distance between samples. Portraits 0.7 to 3.1, emoji 4 to 12."""
+
 LONGER = 2.0
 """Upper bound on the step length of short calls, as a multiple of the usual one. With longer ones
 images show less of what prompts say."""
 
 
-def repeat(step: Step, score: Score, settings: Rounds) -> Step:
-    """Repeat a denoising step, with a move in each round.
+class First(NamedTuple):
+    """What the first step of a call with CFG shows: its predictions with the prompts and without,
+    (b, ...), the scale of CFG, and the level where it began."""
+
+    clean: Tensor
+    without: Tensor
+    scale: float
+    level: Level
+
+    def share(self, step: Step, score: Score) -> Tensor:
+        """(b, 1) share of the length of moves, the same for all samples of a prompt: 1 where the
+        prompt moves predictions far."""
+        apart = spread(distances(step, score, self.clean, self.level))
+        added = as_rows(self.clean - self.without).norm(dim=1, keepdim=True)
+        alike = (score.objective.similarity(step.prompts, added) > SAME).to(added)
+        reach = (alike @ added.nan_to_num(0, 0, 0)) / (alike @ apart.nan_to_num(0, 0, 0))
+        return (reach / REACH).clamp(max=1.0).nan_to_num(1.0)
+
+
+def repeat(step: Step, score: Score, settings: Rounds, share: Tensor | float = 1.0) -> Step:
+    """Repeat a denoising step, with a move in each round; `share` multiplies its length.
 
     Returns the step with latents at the level where it ended, from the last round's prediction;
     samples for which these are not finite keep theirs.
@@ -47,7 +72,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     network = network_of(step)
     end, start = network.levels[1], level_of_rounds(step, settings)
     clean, noise = network.denoised, Noise(step.first_latents, step.prompts)
-    distance = spread(clean, score.objective.similarity(step.prompts, clean))
+    distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
     rounds, candidates = affordable(step, settings)
     longer = min(max(asked_for(settings) / (rounds * candidates), 1.0), LONGER)
     scale = FIRST_MOVE * settings.diversity / DIVERSITY * longer
@@ -62,6 +87,7 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
             z = start.mix(clean, noise.like(clean))
             # a share of |z|; NaN, so no move, while a sample alone has no distance yet
             length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
+            length = share * length
             moved.append(score.move(z, direction, length.nan_to_num(0)))
         before, tried = clean, torch.stack(moved)
         predicted = network.denoise(tried.flatten(0, 1), start).view(tried.shape)

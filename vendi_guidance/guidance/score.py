@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.objectives import Objective
 from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.spaces import Space
-from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.step import Level, Step
+from vendi_guidance.guidance.timing import network_of
 from vendi_guidance.guidance.window import SlidingWindow
 
 SAME = 0.99
@@ -72,12 +74,27 @@ class Score:
         return noisy[taken, rows], clean[taken, rows]
 
 
-def spread(clean: Tensor, similarity: Tensor) -> Tensor:
-    """(b, 1) `OF_LARGEST` times the largest distance of each of (b, ...) predictions to the others
-    for the same prompt, given the (b, b) similarity of prompts; NaN for a sample without others."""
+def spread(distances: Tensor) -> Tensor:
+    """(b, 1) `OF_LARGEST` times the largest of each sample's distances; NaN if it has none."""
+    largest = distances.nan_to_num(0).amax(dim=1, keepdim=True)
+    return (OF_LARGEST * largest).where(distances.isfinite().any(dim=1, keepdim=True), torch.nan)
+
+
+def between(clean: Tensor, similarity: Tensor) -> Tensor:
+    """(b, b) distances of (b, ...) predictions for the same prompt, given the (b, b) similarity of
+    prompts; NaN for those of other prompts, and to itself."""
     rows = as_rows(clean)
     # from differences: inner products leave rounding of the distance between copies
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     others = (similarity > SAME).fill_diagonal_(False) & distances.isfinite()
-    largest = distances.where(others, 0).amax(dim=1, keepdim=True)
-    return (OF_LARGEST * largest).where(others.any(dim=1, keepdim=True), torch.nan)
+    return distances.where(others, torch.nan)
+
+
+def distances(step: Step, score: Score, clean: Tensor, level: Level) -> Tensor:
+    """(b, n) distances `between` predictions at a level; where all images are lone, each one's to
+    another sample's prediction for its prompt, which takes an evaluation."""
+    found = between(clean, score.objective.similarity(step.prompts, clean))
+    if found.isfinite().any():
+        return found
+    noise = level.noise * Noise(step.first_latents).like(clean)
+    return as_rows(network_of(step).denoise(noise, level) - clean).norm(dim=1, keepdim=True)
