@@ -127,6 +127,21 @@ def test_modules_and_tests_that_the_docs_name_exist():
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
+def test_the_table_of_constants_has_every_number_of_the_method():
+    set_in_code = re.compile(r"^([A-Z_]+(?:, [A-Z_]+)*) = ([\d.e-]+(?:, [\d.e-]+)*)$", re.MULTILINE)
+    in_code = set()
+    for room in ("guidance", "adapter"):
+        for file in (ROOT / "vendi_guidance" / room).glob("*.py"):
+            for names, values in set_in_code.findall(file.read_text("utf-8")):
+                numbers = map(float, values.split(", "))
+                in_code |= set(zip(names.split(", "), numbers, strict=True))
+    page = (DOCS / "theory.md").read_text("utf-8").partition("\n## Constants\n")[2]
+    section = page.partition("\n## ")[0]
+    named = re.findall(r"`([A-Z_]+)` (\d[\de.-]*\d|\d)", section)
+    assert {(name, float(value)) for name, value in named} == in_code
+    assert len(in_code) > 40
+
+
 def broken_links(page):
     """The relative links of a page to files or headings that do not exist."""
     broken = []
