@@ -18,7 +18,7 @@ from vendi_guidance.scores.groups import rows_by_label
 
 FIRST_STEPS = 0.15  # of DAVE and contextual repulsion
 SELF_GUIDED, DISPERSIONS, PROJECTED = 0.2, 30, 0.4  # of FSG: steps, iterations, beta
-REPULSIONS = 100  # of contextual repulsion
+REPULSIONS, LEAST_EIGENVALUE = 100, 1e-4  # of contextual repulsion
 
 
 def dc_attenuation(call: Call, share: float) -> list[Image]:
@@ -132,7 +132,7 @@ def _similarity(cosines: Tensor) -> Tensor:
 def _entropy(cosines: Tensor) -> Tensor:
     """Of the entropy of the eigenvalues of cosines / n, up to a multiple of the identity."""
     values, vectors = torch.linalg.eigh(cosines / len(cosines))
-    return -(vectors * values.clamp(min=1e-12).log()) @ vectors.T / len(cosines)
+    return -(vectors * values.clamp(min=LEAST_EIGENVALUE).log()) @ vectors.T / len(cosines)
 
 
 Hook = Callable[[nn.Module, Any, Any, Any], Any]
