@@ -140,7 +140,7 @@ def test_moves_are_shorter_where_the_prompt_moves_predictions_little():
     step = Step(1, 16, clean, prompts=torch.eye(2).repeat_interleave(2, 0), network=network)
     score = Memory(50).score(Rounds(), step.prompts)
     share = First(clean, clean - added, 5.0, network.levels[0]).share(step, score)
-    torch.testing.assert_close(share[:, 0], torch.tensor([0.25, 0.25, 1, 1]))
+    torch.testing.assert_close(share[:, 0], torch.tensor([0.125, 0.125, 0.9375, 0.9375]))
 
 
 def test_a_step_without_its_network_is_refused():

@@ -35,9 +35,10 @@ ALONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
 
-REACH = 2.0
+REACH = 4.0
 """Moves are shorter where the prompt moves a call's first predictions by less than this times the
-distance between samples. Portraits 0.7 to 3.1, emoji 4 to 12."""
+distance between samples. Portraits 0.7 to 3.7, but for one prompt, emoji 4 to 12. On tuning prompts
+portraits kept 98.4% of what they name (98.0% without guidance), with 2 95.7%, unshortened 94.5%."""
 
 LONGER = 2.0
 """Upper bound on the step length of short calls, as a multiple of the usual one. With longer ones
