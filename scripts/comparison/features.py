@@ -113,15 +113,15 @@ def dispersed(x: Tensor, slope: Callable[[Tensor], Tensor], strength: float, ste
         slope: the gradient of the objective with respect to the (n, n) cosine similarities.
     """
     flat = x.flatten(1).double()
-    gram, start = flat @ flat.T, torch.eye(len(x), dtype=torch.float64, device=x.device)
-    moved = start  # each sample as coefficients of the first ones
+    basis, coordinates = torch.linalg.qr(flat.T)  # steps stay in the span of the samples
+    start = moved = coordinates.T
     for _ in range(steps):
-        norms = (moved @ gram @ moved.T).diag().sqrt()[:, None]
+        norms = moved.norm(dim=1, keepdim=True)
         units = moved / norms
-        push = 2 * slope(units @ gram @ units.T) @ units
-        push = push - (push @ gram * units).sum(dim=1, keepdim=True) * units
+        push = 2 * slope(units @ units.T) @ units
+        push = push - (push * units).sum(dim=1, keepdim=True) * units
         moved = moved + strength / steps * norms * push
-    return (flat + (moved - start) @ flat).to(x.dtype).view_as(x)
+    return (flat + (moved - start) @ basis.T).to(x.dtype).view_as(x)
 
 
 def _similarity(cosines: Tensor) -> Tensor:

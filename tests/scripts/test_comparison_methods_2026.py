@@ -102,3 +102,9 @@ def test_a_dispersion_is_gradient_ascent_of_its_objective(slope, objective):
     torch.testing.assert_close(dispersed(x.detach(), slope, 0.1, 1), first)
     far = dispersed(x.detach(), slope, 3.0, 30)
     assert float(vendi(far.flatten(1), Cosine())) > float(vendi(flat.detach(), Cosine()))
+
+
+def test_samples_that_are_alike_stay_so_however_often_they_are_moved():
+    alike = random(1, 6).expand(8, 6) * torch.arange(1, 9)[:, None]  # rounding errors differ
+    moved = dispersed(alike, _entropy, 5.0, 100)
+    torch.testing.assert_close(moved, alike, atol=1e-4, rtol=1e-4)
