@@ -29,6 +29,7 @@ from scripts.comparison.pages import Result, Row, at_equal_details, save_curves,
 from scripts.comparison.scores import scores
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.evaluation.report.html import evenly_spaced
+from vendi_guidance.features.probe import TRAINING_FEATURES
 from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.runs.setup import Sweep
 from vendi_guidance.runs.signals import Stop
@@ -103,6 +104,7 @@ def compare(
     entries: Sequence[tuple[int, Entry]],
     steps: int,
     scale: float,
+    real: str = TRAINING_FEATURES,
 ) -> Result:
     """Generate the runs of all seeds and entries, or what is missing of them, and score them."""
     title = f"{model}, {steps} steps, CFG {scale:g}"
@@ -121,7 +123,7 @@ def compare(
         )
         found.setdefault(entry, {}).setdefault(kind, []).append(folder)
     probe = Path(str(asset(MODELS[model].probe)))
-    rows = [Row(entry, scores(own, probe), own) for entry, own in found.items()]
+    rows = [Row(entry, scores(own, probe, real), own) for entry, own in found.items()]
     return Result(title, rows)
 
 

@@ -7,7 +7,7 @@
 
 Prints a table for each model, and which limits a setting exceeds, and adds a line for each to
 choices.jsonl beside this script. The same command resumes a stopped trial; changed code of guidance
-begins guided runs anew. Two seeds of all models take about 20 minutes on two CPU cores.
+begins guided runs anew. FD is comparable only with all 12 open prompts.
 """
 
 import json
@@ -37,6 +37,8 @@ ROOT = Path(__file__).parents[2]
 LOG = Path(__file__).with_name("choices.jsonl")
 CHOSEN_ON = [name for name in MODELS if name != "demo-faces-turbo-lora"]
 CODE = ("vendi_guidance/guidance", "vendi_guidance/adapter", "vendi_guidance/kernels", "pipelines")
+TUNING_FEATURES = "tuning_features.safetensors"
+"""In a probe's folder: its features of real images of the open tuning prompts."""
 LIMITS = {"named kept": 0.02, "fidelity": 0.02, "FD": 0.03}
 LIMITS_AT_ONE = {"named kept": 0.05, "fidelity": 0.03, "FD": 0.08}
 """The most that guidance may lose, and the share by which FD may rise; and at diversity 1."""
@@ -62,7 +64,7 @@ def pairs(context: Any, parameter: Any, given: Sequence[str]) -> dict[str, Any]:
 @click.option("--method", type=click.Choice(list(METHODS)), default="default")
 @several("--model", "models", click.Choice(list(MODELS)), CHOSEN_ON, "Model to try them on.")
 @several("--seed", "seeds", click.IntRange(0), (0,), "Seed of a run's first image.")
-@click.option("--open", OPEN, type=COUNT, default=8, help="Number of open prompts.")
+@click.option("--open", OPEN, type=COUNT, default=12, help="Number of open prompts.")
 @click.option("--named", NAMED, type=COUNT, default=15, help="Number of named prompts.")
 @device_option
 @click.option("--output", type=click.Path(path_type=Path), default="out/choose")
@@ -95,7 +97,8 @@ def main(
         entries = [*product(seeds, [plain, *(entry._replace(**further) for entry in tried)])]
         with Stop() as stop:
             runs = Sweep(options_of(model, str(device), folder), stop)
-            result = compare(model, runs, prompts, entries, demo.steps, demo.guidance_scale)
+            called = demo.steps, demo.guidance_scale
+            result = compare(model, runs, prompts, entries, *called, TUNING_FEATURES)
         click.echo(table_of([result]))
         unguided, *rows = result.rows
         for row in rows:

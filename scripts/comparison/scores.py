@@ -94,14 +94,17 @@ COLUMNS = {
 """By title."""
 
 
-def scores(runs: Mapping[str, Sequence[Path]], probe: Path) -> dict[str, Estimate]:
+def scores(
+    runs: Mapping[str, Sequence[Path]], probe: Path, real: str = TRAINING_FEATURES
+) -> dict[str, Estimate]:
     """Scores by title, averaged over the seeds, with 95% intervals over prompts.
 
     Args:
         runs: kind of prompts -> the runs' folders, one for each seed.
-        probe: the folder of the probe, and of the features of real images, if any.
+        probe: the folder of the probe.
+        real: the file of features of real images in it, if there is one.
     """
-    judge, file = load_probe(probe), probe / TRAINING_FEATURES
+    judge, file = load_probe(probe), probe / real
     reference = load_features(file) if file.exists() else None
     judged = {
         kind: [_judge(folder, judge, reference) for folder in own] for kind, own in runs.items()

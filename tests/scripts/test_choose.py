@@ -28,7 +28,7 @@ def compared(monkeypatch):
     """Of each call: the model, the prompts of each kind, and the names of runs by seed."""
     calls = []
 
-    def compare(model, runs, prompts, entries, steps, scale):
+    def compare(model, runs, prompts, entries, steps, scale, real):
         lines = {kind: len(file.read_text().splitlines()) for kind, file in prompts.items()}
         calls.append((model, lines, [(seed, entry.name) for seed, entry in entries]))
         (_, plain), (_, tried) = entries[:2]
