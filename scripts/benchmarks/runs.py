@@ -25,8 +25,9 @@ from PIL import Image, ImageFilter
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from scripts.benchmarks.measuring import machine, measure, random_samples
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.distributed import process_group
-from vendi_guidance.runs.folder import Checkpoints, Progress, RunWindow
+from vendi_guidance.runs.folder import Checkpoints, Progress, Samples
 from vendi_guidance.storage.imagefolder import save_image
 from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.prompt_files import open_prompts
@@ -38,7 +39,7 @@ BATCH, WINDOW = 8, 300
 @click.option("--prompts", type=click.IntRange(1), default=100_000, help="Prompts in the file.")
 def main(prompts: int) -> None:
     click.echo(machine(torch.device("cpu")))
-    samples = random_samples(BATCH)
+    samples = dict(zip(("latents", "prompts"), random_samples(BATCH), strict=True))
     with tempfile.TemporaryDirectory() as name:
         for suffix in ("txt", "jsonl", "csv"):
             time_prompt_file(Path(name, f"prompts.{suffix}"), prompts)
@@ -72,12 +73,13 @@ def time_prompt_file(path: Path, lines: int) -> None:
     tracemalloc.stop()
 
 
-def time_checkpoints(folder: Path, samples: tuple[torch.Tensor, torch.Tensor]) -> None:
+def time_checkpoints(folder: Path, samples: Samples) -> None:
     """Time appending a batch to a full window, writing its checkpoint and restoring the window."""
-    window, checkpoints = RunWindow(WINDOW), Checkpoints(folder / "checkpoints", WINDOW)
-    while window.entered < WINDOW:
-        window.append(*samples)
-    print_time("add a batch to a full window", lambda: window.append(*samples))
+    window, checkpoints = SlidingWindow(WINDOW), Checkpoints(folder / "checkpoints", WINDOW)
+    pair = samples["latents"], samples["prompts"]
+    while len(window) < WINDOW:
+        window.append(*pair)
+    print_time("add a batch to a full window", lambda: window.append(*pair))
     numbers = count(1)
 
     def write() -> None:
@@ -87,7 +89,7 @@ def time_checkpoints(folder: Path, samples: tuple[torch.Tensor, torch.Tensor]) -
     print_time("write its checkpoint", write, -(-WINDOW // BATCH))
     length = max(file.stat().st_size for file in checkpoints.folder.iterdir())
     click.echo(f"its size: {length / 1e6:.2f} MB")
-    print_time("restore the window", lambda: checkpoints.restore(RunWindow(WINDOW), "cpu"), 3)
+    print_time("restore the window", lambda: checkpoints.restore(SlidingWindow(WINDOW), "cpu"), 3)
 
 
 def time_image_file(path: Path) -> None:
@@ -99,12 +101,11 @@ def time_image_file(path: Path) -> None:
     print_time(f"read its {size:.2f} MB", lambda: open_image(path.read_bytes()), 3)
 
 
-def time_exchange(samples: tuple[torch.Tensor, torch.Tensor]) -> None:
+def time_exchange(samples: Samples) -> None:
     """Time the exchange of a batch; each process runs this in the environment of `torchrun`."""
     torch.set_num_threads(1)
-    latents, prompts = samples
     with process_group("cpu") as group:
-        print_time("exchange a batch", lambda: group.share(None, latents=latents, prompts=prompts))
+        print_time("exchange a batch", lambda: group.share(None, **samples))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,7 @@ from PIL import Image
 
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.runs import folder as run_folder
-from vendi_guidance.runs.folder import Checkpoints, Progress
+from vendi_guidance.runs.folder import Checkpoints, Progress, Samples
 from vendi_guidance.storage.imagefolder import read_metadata
 
 
@@ -57,22 +55,14 @@ def at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[Any], object]
     patch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
 
 
-def hold_images(patch: pytest.MonkeyPatch) -> None:
-    """Delay saving images until the second batch begins, and fail if a checkpoint is written before
-    the images that it counts."""
-    begun = Event()
-    at_call(patch, 2, lambda _: begun.set())
-    save, add = run_folder.save_image, Checkpoints.add
+def check_checkpoints(patch: pytest.MonkeyPatch) -> None:
+    """Fail if a checkpoint is written before the images that it counts."""
+    add = Checkpoints.add
 
-    def save_late(*given: Any) -> None:
-        assert begun.wait(60), "the next batch waits for the images of this one"
-        save(*given)
-
-    def add_checked(self: Checkpoints, progress: Progress, *samples: Any) -> None:
+    def add_checked(self: Checkpoints, progress: Progress, samples: Samples) -> None:
         assert len(list(self.folder.parent.glob("[0-9]*.png"))) >= progress.done
-        add(self, progress, *samples)
+        add(self, progress, samples)
 
-    patch.setattr(run_folder, "save_image", save_late)
     patch.setattr(Checkpoints, "add", add_checked)
 
 

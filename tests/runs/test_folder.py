@@ -17,15 +17,14 @@ from safetensors.torch import save_file
 
 from tests.helpers.commands import Killed, contents, repeatable
 from tests.helpers.processes import fork, needs_fork
+from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.folder import (
     CHECKPOINTS,
     LOCK,
-    NO_SAMPLES,
     Checkpoints,
     Progress,
     RunFolder,
-    RunWindow,
 )
 from vendi_guidance.runs.plan import MANIFEST, Manifest, read
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, image_name
@@ -41,7 +40,7 @@ def add_batch(folder: RunFolder, first: int, count: int = 2) -> None:
         folder.save_image(number, Image.new("RGB", (2, 2)), {"prompt": "cat"})
     rows = [{"file_name": name, "prompt": "cat"} for name in names]
     timings = [{"file_name": name, "seconds": 1.0} for name in names]
-    folder.finish_batch(rows, timings, Progress(first + count, 0, 2))
+    folder.finish_batch(rows, timings, Progress(first + count, 0, 2), {})
     length = (folder.path / METADATA).stat().st_size
     assert folder.checkpoints.last() == Progress(first + count, length, 2)
 
@@ -174,26 +173,29 @@ def test_a_damaged_manifest_or_one_of_another_version_is_named(folder, content, 
 # Checkpoints ----------------------------------------------------------------------------------
 
 
-def grow(folder: Path, sizes: list[int], window: RunWindow, with_prompts: bool = True) -> Progress:
+def grow(
+    folder: Path, sizes: list[int], window: SlidingWindow, with_prompts: bool = True
+) -> Progress:
     """Add batches of these sizes to a window, and write a checkpoint for each."""
     generator = torch.Generator().manual_seed(len(sizes))
     checkpoints, progress = Checkpoints(folder, window.size), Progress(0, 0, 4)
-    checkpoints.add(progress)
+    checkpoints.add(progress, {})
     for size in sizes:
-        latents = torch.randn(size, 4, 3, 3, generator=generator)
-        prompts = torch.randn(size, 5, generator=generator) if with_prompts else None
+        samples = {"latents": torch.randn(size, 4, 3, 3, generator=generator)}
+        if with_prompts:
+            samples["prompts"] = torch.randn(size, 5, generator=generator)
         if size:
-            window.append(latents, prompts)
+            window.append(samples["latents"], samples.get("prompts"))
         done, length = progress.done + 4, progress.metadata_bytes + 100
-        progress = replace(progress, done=done, metadata_bytes=length, entered=window.entered)
-        stays = latents[-window.size :], None if prompts is None else prompts[-window.size :]
-        checkpoints.add(progress, stays if size else NO_SAMPLES)
+        entered = progress.entered + min(size, window.size)
+        progress = replace(progress, done=done, metadata_bytes=length, entered=entered)
+        stays = {name: rows[-window.size :] for name, rows in samples.items()}
+        checkpoints.add(progress, stays if size else {})
     return progress
 
 
-def assert_equal(one: RunWindow, other: RunWindow) -> None:
+def assert_equal(one: SlidingWindow, other: SlidingWindow) -> None:
     """Two windows are equal bit by bit, slot by slot."""
-    assert one.entered == other.entered
     for name in ("features", "inner_products", "prompts"):
         kept, made_again = getattr(one, name), getattr(other, name)
         assert made_again is None if kept is None else torch.equal(kept, made_again)
@@ -221,11 +223,10 @@ def test_a_window_is_rebuilt_bit_by_bit_with_the_samples_it_began_with(
     has_prompts = dtype != torch.float64
     known = [(torch.randn(4, *shape), torch.randn(4, 5)) for shape in shapes]
     for end in range(len(sizes) + 1):
-        window, again = RunWindow(SIZE, dtype=dtype), RunWindow(SIZE, dtype=dtype)
+        window, again = SlidingWindow(SIZE, dtype=dtype), SlidingWindow(SIZE, dtype=dtype)
         for each in (window, again):
             for samples in known:
                 each.append(*samples)
-            each.entered = 0
         progress = grow(tmp_path / str(end), sizes[:end], window, has_prompts)
         checkpoints = Checkpoints(tmp_path / str(end), SIZE)
         checkpoints.restore(again, "cpu")
@@ -244,7 +245,7 @@ def test_checkpoints_are_kept_as_long_as_their_samples_are_in_the_window(tmp_pat
     none = [0, 0, 0]  # samples with NaN are not remembered
     for name, sizes in (("one", [4] * 9), ("none", none)):
         (tmp_path / name).mkdir()
-        grow(tmp_path / name, sizes, RunWindow(SIZE))
+        grow(tmp_path / name, sizes, SlidingWindow(SIZE))
     left = {folder.name: [*folder.iterdir()] for folder in tmp_path.iterdir()}
     kept = {f"{it:012d}-{it:012d}.safetensors" for it in (32, 36)}
     assert {path.name for path in left["one"]} == kept
@@ -285,11 +286,11 @@ def test_an_unwritable_folder_is_reported_in_one_sentence(tmp_path):
     ],
 )
 def test_missing_checkpoints_are_noticed(tmp_path, missing, words):
-    grow(tmp_path, [2, 2, 2], RunWindow(SIZE))
+    grow(tmp_path, [2, 2, 2], SlidingWindow(SIZE))
     for name in missing:
         (tmp_path / f"{name}.safetensors").unlink()
     with pytest.raises(ValueError, match=words):
-        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
+        Checkpoints(tmp_path, SIZE).restore(SlidingWindow(SIZE), "cpu")
 
 
 @pytest.mark.parametrize(
@@ -297,9 +298,9 @@ def test_missing_checkpoints_are_noticed(tmp_path, missing, words):
 )
 def test_tensors_that_are_no_latents_are_refused(tmp_path, latents):
     path = tmp_path / "000000000004-000000000002.safetensors"
-    Checkpoints(tmp_path, SIZE).add(Progress(4, 10, 4, 2), (torch.ones(2, 3), None))
+    Checkpoints(tmp_path, SIZE).add(Progress(4, 10, 4, 2), {"latents": torch.ones(2, 3)})
     with safe_open(path, "pt") as stored:
         metadata = stored.metadata()
     save_file({"latents": latents}, path, metadata)
     with pytest.raises(ValueError, match=r"000000000002\.safetensors (has a|does not fit)"):
-        Checkpoints(tmp_path, SIZE).restore(RunWindow(SIZE), "cpu")
+        Checkpoints(tmp_path, SIZE).restore(SlidingWindow(SIZE), "cpu")

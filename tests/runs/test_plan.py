@@ -27,7 +27,7 @@ def plan_of(folder, prompts, images_per_prompt, at_a_time):
     path = folder / "prompts.txt"
     path.write_text("\n".join(f"prompt {i}" for i in range(prompts)))
     options = RunOptions(images_per_prompt=images_per_prompt, batch_size=at_a_time)
-    return Plan(options, open_prompts(str(path)), Sampling({}, {}), {}, Manifest({}, {}))
+    return Plan(options, open_prompts(str(path)), Sampling({}, {}), Manifest({}, {}))
 
 
 @settings(deadline=None)  # writing files may be slow

@@ -24,7 +24,7 @@ from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.loading import find, load
-from vendi_guidance.runs.plan import RunOptions, check_device
+from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import open_run
 from vendi_guidance.runs.signals import Stop
@@ -121,7 +121,6 @@ class Studio:
     def __init__(
         self, options: RunOptions, images: str | None = None, probe: Path | None = None
     ) -> None:
-        check_device(options.device)
         self.model = find(options)
         self.options = self.model.options
         self.name = Path(options.model).resolve().name
@@ -163,7 +162,7 @@ class Studio:
                 run.on_step = on_step
             session.window = generation.runs["with"].window
             # the page shows a batch as soon as it is generated
-            turns = deque((arm, run.rounds(waits=True)) for arm, run in generation.runs.items())
+            turns = deque((arm, run.rounds()) for arm, run in generation.runs.items())
             made, count = 0, len(request.prompts) * request.images
             batches = len(ARMS) * math.ceil(count / self.options.batch_size)
             while turns:

@@ -31,7 +31,7 @@ import transformers
 from rich.console import Console
 
 from vendi_guidance.commands.cli import Command, Range, tell
-from vendi_guidance.commands.run_options import DEVICE, PATH, output_option
+from vendi_guidance.commands.run_options import PATH, device_option, output_option
 from vendi_guidance.commands.scoring_options import (
     feature_option,
     judge_option,
@@ -47,7 +47,6 @@ from vendi_guidance.evaluation.report.writer import read_report, save_report
 from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import load_features
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.runs.plan import check_device
 from vendi_guidance.storage.files import UNFINISHED
 from vendi_guidance.storage.messages import counted
 
@@ -110,7 +109,7 @@ def sigma_option(kind: str) -> Any:
     default="skip",
     help="What to do with unreadable files: list them and go on, or stop at the first.",
 )
-@output_option("--device", default=DEVICE, help="Device of the embedders, such as cuda:0.")
+@device_option
 def main(
     folders: tuple[Path, ...],
     output: Path | None,
@@ -130,7 +129,6 @@ def main(
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     if len({*folders}) < len(folders):
         raise ValueError(f"got the folder {folders[0]} twice: give two different ones to compare")
-    check_device(device)
     transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
     without = [folder for folder, one in zip(folders, batches, strict=True) if one.prompts is None]

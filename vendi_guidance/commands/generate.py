@@ -62,7 +62,7 @@ from vendi_guidance.guidance.setting import Setting
 from vendi_guidance.guidance.settings import PRESETS, SETTINGS, Rounds, adjusted, with_prefix
 from vendi_guidance.guidance.window import WINDOW
 from vendi_guidance.runs.distributed import process_group
-from vendi_guidance.runs.plan import RunOptions, check_device
+from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.setup import open_run
 from vendi_guidance.runs.signals import Stop
@@ -153,7 +153,6 @@ def main(**given: Any) -> None:
         adjusted(Rounds(), diversity, diversity.pop("preset", None), option_name)
     except TypeError as error:
         raise click.UsageError(str(error)) from None
-    check_device(options.device)
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
         group = stack.enter_context(process_group(options.device))

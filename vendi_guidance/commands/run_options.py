@@ -8,7 +8,7 @@ from typing import Any
 import click
 import torch
 
-from vendi_guidance.commands.cli import Option
+from vendi_guidance.commands.cli import Option, Range
 from vendi_guidance.runs.plan import AUTO, DTYPES, OFFLOADS, RunOptions
 from vendi_guidance.storage.assets import asset
 
@@ -22,6 +22,26 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 sampling_option = partial(click.option, cls=Option, group="Model and sampling")
 guidance_option = partial(click.option, cls=Option, group="Diversity guidance")
 output_option = partial(click.option, cls=Option, group="Output and machine")
+
+
+def check_device(_context: click.Context, option: click.Parameter, device: str) -> str:
+    """Callback that refuses a device unless tensors can be stored and computed on it."""
+    try:
+        kind = torch.empty(0, device=device).device.type
+    except (RuntimeError, AssertionError) as error:
+        why = f"{device!r} cannot be used here: {str(error).splitlines()[0]}"
+        raise click.BadParameter(why, param=option) from None
+    if kind == "meta":
+        raise click.BadParameter(f"{device!r} stores no data: use cpu or cuda", param=option)
+    return device
+
+
+device_option = output_option(
+    "--device",
+    default=DEVICE,
+    callback=check_device,
+    help="Device to compute on, such as cuda:0.",
+)
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -54,7 +74,7 @@ run_options = together(
     ),
     sampling_option(
         "--guidance-scale",
-        type=float,
+        type=Range(-1000, 1000),
         show_default="the model's, which is printed",
         help="Scale of classifier-free guidance (CFG). 0 and 1 turn CFG off; for Z-Image and "
         "Krea 2, only 0 does.",
@@ -74,13 +94,13 @@ run_options = together(
         "Hub name of the model that it was distilled from, whose network is loaded too. auto: "
         "adapters if --lora proves to be the distillation, else none.",
     ),
-    output_option("--device", default=DEVICE, help="Device to compute on, such as cuda:0."),
+    device_option,
     output_option(
         "--dtype",
         type=click.Choice(DTYPES),
         default=AUTO,
-        help="Precision of the model. auto: on a GPU, the half precision of the model's files; on "
-        "a CPU, bfloat16 if the processor supports it natively, else float32.",
+        help="Precision of the model. auto: on a GPU, float16 for a U-Net and bfloat16 for a "
+        "transformer; on a CPU, bfloat16 if the processor supports it natively, else float32.",
     ),
     output_option(
         "--offload",

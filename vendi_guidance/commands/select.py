@@ -20,13 +20,12 @@ import click
 import transformers
 
 from vendi_guidance.commands.cli import Command, tell
-from vendi_guidance.commands.run_options import COUNT, DEVICE, PATH, output_option
+from vendi_guidance.commands.run_options import COUNT, PATH, device_option, output_option
 from vendi_guidance.commands.scoring_options import image_embedder_option, open_scoring
 from vendi_guidance.evaluation.batches import Batch, as_batch
 from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, ImageReader, choose_kernel
 from vendi_guidance.evaluation.report.html import render, thumbnail
 from vendi_guidance.kernels.subsets import diverse_subset
-from vendi_guidance.runs.plan import check_device
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.storage.files import append_rows, whole_folder
 from vendi_guidance.storage.imagefolder import METADATA
@@ -42,7 +41,7 @@ MOST = 30_000  # images, whose similarities take 7 GB
 @click.option("--per-prompt", is_flag=True, help="Select that many images of each prompt.")
 @image_embedder_option
 @output_option("--output", type=PATH, required=True, help="New folder for the selected images.")
-@output_option("--device", default=DEVICE, help="Device of the embedder, such as cuda:0.")
+@device_option
 def main(
     folder: Path,
     count: int,
@@ -51,7 +50,6 @@ def main(
     output: Path,
     device: str,
 ) -> None:
-    check_device(device)
     transformers.utils.logging.disable_progress_bar()
     if output.exists():
         raise FileExistsError(f"--output {output} exists: name a new folder")

@@ -32,7 +32,7 @@ from vendi_guidance.commands.run_options import (
 )
 from vendi_guidance.commands.scoring_options import judge_option, open_scoring, scoring_options
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.runs.plan import RunOptions, check_device
+from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.runs.setup import Sweep, check_prompts_are_seen
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.messages import counted
@@ -73,7 +73,6 @@ def main(values: tuple[float, ...], keep: float, **given: Any) -> None:
     output, device, dial = given["output"], given["device"], sorted({0.0, *values})
     if len(dial) == 1:
         raise ValueError("--diversity 0 is always part of the sweep: give a value above it")
-    check_device(device)
     transformers.utils.logging.disable_progress_bar()
     runs = Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
     prompts = list(open_prompts(given["prompts"]))

@@ -1,7 +1,7 @@
 """Communication between the processes of a run, started by `accelerate launch` or `torchrun`."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -18,9 +18,6 @@ from vendi_guidance.storage.tensors import pack, unpack
 
 T = TypeVar("T")
 
-Shared = tuple[Any, Mapping[str, Tensor | None]]
-"""JSON values, and tensors by name."""
-
 
 @dataclass(frozen=True)
 class ProcessGroup:
@@ -34,10 +31,10 @@ class ProcessGroup:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def share(self, values: Any, **tensors: Tensor | None) -> list[Shared]:
-        """Gather JSON values and tensors of all processes, by rank; every process must call this.
+    def share(self, values: Any, **tensors: Tensor) -> list[tuple[Any, dict[str, Tensor]]]:
+        """Gather JSON values and named tensors of all processes, by rank; all must call this.
 
-        The others' tensors are on the CPU, without None. ConnectionError if a process has ended.
+        The others' tensors are on the CPU. ConnectionError if a process has ended.
         """
         if self.count == 1:
             return [(values, tensors)]

@@ -61,31 +61,9 @@ class Progress:
     sigma_prompt: float | None = None  # the prompt bandwidth that guidance has chosen
 
 
-Samples = tuple[Tensor | None, Tensor | None]
-"""The samples that entered the window with a batch, if any: latents (b, ...), prompts (b, m)."""
-
-NO_SAMPLES: Samples = (None, None)
-
-
-class RunWindow(SlidingWindow):
-    """A `SlidingWindow` that can be rebuilt from the batches that entered it."""
-
-    entered = 0
-    """Number of the run's samples that have entered, including those that have left again."""
-
-    def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
-        super().append(features, prompts)
-        self.entered += min(len(features), self.size)
-
-    def skip_to(self, entered: int, shape: tuple[int, ...]) -> None:
-        """Leave out samples of a shape that have left again, up to the one after `entered` others.
-
-        The last `size` samples, added in their original batches, then return to their slots. This
-        rebuilds the window bit by bit, as matrix products have the same shapes.
-        """
-        self._show(shape)
-        self._entered += entered - self.entered
-        self.entered = entered
+Samples = dict[str, Tensor]
+"""The samples that entered the window with a batch: "latents" (b, ...) and, unless prompts are not
+remembered, "prompts" (b, m); empty if none entered."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +73,11 @@ class Checkpoints:
     folder: Path  # has only checkpoints; need not exist yet
     window: int  # size of the run's window
 
-    def add(self, progress: Progress, samples: Samples = NO_SAMPLES) -> None:
+    def add(self, progress: Progress, samples: Samples) -> None:
         """Write the checkpoint of a batch, then delete those that are no longer needed."""
         self.folder.mkdir(exist_ok=True)
         path = self.folder / f"{progress.done:012d}-{progress.entered:012d}.safetensors"
-        tensors = dict(zip(("latents", "prompts"), samples, strict=True))
-        save_tensors(path, tensors, headed(FORMAT, asdict(progress)))
+        save_tensors(path, samples, headed(FORMAT, asdict(progress)))
         sync_folder(self.folder)
         self.remove_unneeded()
 
@@ -110,28 +87,38 @@ class Checkpoints:
         paths = self._paths()
         return _read(paths[-1])[0] if paths else None
 
-    def restore(self, window: RunWindow, device: str) -> None:
+    def restore(self, window: SlidingWindow, device: str) -> Progress | None:
         """Bring a window from before the run to its state after the last batch, adding samples from
-        a device. ValueError if a file is damaged or missing."""
-        left = 0  # samples whose checkpoints have been deleted
+        a device; returns what `last` does. ValueError if a file is damaged or missing.
+
+        The last `size` samples are added in their original batches and return to their slots. This
+        rebuilds the window bit by bit, as matrix products have the same shapes.
+        """
+        entered = left = 0  # samples so far, and those of them whose checkpoints have been deleted
         for path in self._paths():
-            progress, (latents, prompts) = _read(path, device)
-            if latents is None:
+            progress, samples = _read(path, device)
+            if "latents" not in samples:
                 continue
-            before = progress.entered - len(latents)
+            before, parts = progress.entered - len(samples["latents"]), [samples]
+            if entered == 0 < before:
+                entered = left = before
+                whole, rest = divmod(before, window.size)
+                for count in [rest] * (rest > 0) + [window.size] * (whole > 0):
+                    zeros = {name: x.new_zeros(count, *x.shape[1:]) for name, x in samples.items()}
+                    parts.insert(0, zeros)  # in the slots that these had
             try:
-                if window.entered == 0 < before:
-                    left = before
-                    window.skip_to(before, tuple(latents.shape[1:]))
-                if window.entered != before:
-                    raise ValueError(f"{window.entered} samples have entered, not {before}")
-                window.append(latents, prompts)
+                if entered != before:
+                    raise ValueError(f"{entered} samples have entered, not {before}")
+                for part in parts:
+                    window.append(part["latents"], part.get("prompts"))
             except ValueError as error:
                 raise ValueError(f"{path} does not fit those before it: {error}") from None
+            entered = progress.entered
         last = self.last()
-        is_whole = last is None or window.entered == last.entered
-        if not is_whole or (left and window.entered - left < window.size):
+        is_whole = last is None or entered == last.entered
+        if not is_whole or (left and entered - left < window.size):
             raise ValueError(f"in {self.folder}, checkpoints are missing")
+        return last
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))
@@ -159,7 +146,7 @@ def _read(path: Path, device: str = "cpu") -> tuple[Progress, Samples]:
         if not (tensor.is_floating_point() and tensor.ndim > 1):
             raise ValueError(f"{path} has a {tensor.dtype} tensor of shape {tuple(tensor.shape)}")
         tensors[name] = tensor.to(device)
-    return progress, (tensors.get("latents"), tensors.get("prompts"))
+    return progress, tensors
 
 
 class RunFolder:
@@ -251,7 +238,7 @@ class RunFolder:
             remove_images(self.path)
             self._clean()
             sync_folder(self.path)
-            self.checkpoints.add(opening)
+            self.checkpoints.add(opening, {})
 
     def save_image(self, number: int, image: Image, about: Row | None) -> None:
         """Write an image, with these values in its text chunks."""
@@ -259,7 +246,7 @@ class RunFolder:
             save_image(self.path / image_name(number), image, about)
 
     def finish_batch(
-        self, rows: list[Row], timings: list[Row], progress: Progress, samples: Samples = NO_SAMPLES
+        self, rows: list[Row], timings: list[Row], progress: Progress, samples: Samples
     ) -> None:
         """Write the metadata and the checkpoint of a batch whose images are saved."""
         with self._writing():

@@ -7,10 +7,7 @@ Processors without bfloat16 emulate it, up to many times slower than float32.
 
 import platform
 import re
-from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +16,14 @@ import diffusers
 import torch
 import transformers
 from diffusers import ModelMixin
-from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
-from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import all_weights, reason
 from vendi_guidance.guidance.timing import FEW
 from vendi_guidance.runs.models import (
     CONFIG,
+    INDEX,
     check_model,
     find_lora,
     find_model,
@@ -38,9 +34,6 @@ from vendi_guidance.runs.models import (
 )
 from vendi_guidance.runs.pipelines import guided_class, sampling_of, stock_class
 from vendi_guidance.runs.plan import AUTO, DTYPES, MANIFEST, Manifest, RunOptions, Sampling
-
-HALVES = {"F16": "float16", "BF16": "bfloat16"}
-"""The half precisions by their names in safetensors files."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,6 @@ class Model:
     lora: Path | None  # its file
     undistilled: Path | None  # folder of the network for the rounds; None for the model's own
     remarks: list[str]  # messages for the user: which defaults were chosen and why
-    begins_late: bool = False  # its schedule leaves the highest noise out where steps are few
 
 
 def find(options: RunOptions) -> Model:
@@ -63,24 +55,20 @@ def find(options: RunOptions) -> Model:
     options.check()
     lora = None if options.lora is None else find_lora(options.lora)
     folder = find_model(options.model, options.variant)
-    stock = stock_class(check_model(folder).pipeline)
+    check_model(folder)
+    stock = stock_class(read_config(folder / INDEX)["_class_name"])
     sampling = sampling_of(stock, folder, options)
     dtype = options.dtype
     if dtype == AUTO and options.resume:
         dtype = _dtype_of_run(options.output)
-    dtype, remark = choose(dtype, options.device, folder, options.variant)
+    dtype, remark = choose(dtype, options.device, folder)
     named = options.undistilled
     if named == "none" or (named == RunOptions.undistilled and lora is None):
         named = None
     undistilled = find_undistilled(named, folder, options.variant)
     options = replace(options, dtype=dtype, undistilled=named)
     remarks = [*sampling.remarks, *filter(None, [remark])]
-    spacing = read_config(folder / "scheduler" / "scheduler_config.json").get("timestep_spacing")
-    few = lora is not None and sampling.call["num_inference_steps"] <= FEW
-    if begins_late := few and spacing == "leading":
-        remarks.append('timesteps are "trailing", as few-step LoRAs expect, not "leading"')
-    given = guided_class(stock), sampling, lora, undistilled, remarks, begins_late
-    return Model(options, folder, *given)
+    return Model(options, folder, guided_class(stock), sampling, lora, undistilled, remarks)
 
 
 def _dtype_of_run(folder: Path) -> str:
@@ -100,10 +88,11 @@ def load(model: Model, device: str, is_guided: bool = True) -> Any:
     if model.lora is not None:
         with quiet():
             _add_lora(pipe, model.lora)
-    if model.begins_late:
-        pipe.scheduler = pipe.scheduler.from_config(
-            pipe.scheduler.config, timestep_spacing="trailing"
-        )
+        few = model.sampling.call.get("num_inference_steps", FEW) <= FEW
+        if few and pipe.scheduler.config.get("timestep_spacing") == "leading":
+            # few-step LoRAs expect to begin at the highest noise, which "leading" leaves out
+            config = pipe.scheduler.config
+            pipe.scheduler = pipe.scheduler.from_config(config, timestep_spacing="trailing")
     options = model.options
     for is_wanted, name in ((options.vae_tiling, "tiling"), (options.vae_slicing, "slicing")):
         try:
@@ -119,20 +108,11 @@ def load(model: Model, device: str, is_guided: bool = True) -> Any:
 
 
 def _load_pipeline(model: Model, device: str) -> Any:
-    check_model(model.folder)
     diffusers.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()
     default_dtype, offload = torch.get_default_dtype(), model.options.offload
     try:
-        with all_weights(PreTrainedModel, ModelMixin):
-            pipe = model.pipeline.from_pretrained(
-                model.folder,
-                dtype=getattr(torch, model.options.dtype),
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                variant=model.options.variant,
-            )
+        pipe = _from_pretrained(model.pipeline, model.folder, model.options)
         if offload is None:
             return pipe.to(device)
         getattr(pipe, f"enable_{offload}_cpu_offload")(device=device)
@@ -149,6 +129,17 @@ def _load_pipeline(model: Model, device: str) -> Any:
                 f"pipe.save_pretrained({name!r} + '-safetensors', safe_serialization=True)"
             )
         raise ValueError(f"the model in {name} cannot be loaded: {why}") from error
+
+
+def _from_pretrained(kind: Any, folder: Path, options: RunOptions) -> Any:
+    with all_weights(PreTrainedModel, ModelMixin):
+        return kind.from_pretrained(
+            folder,
+            dtype=getattr(torch, options.dtype),
+            use_safetensors=True,
+            local_files_only=True,
+            variant=options.variant,
+        )
 
 
 def _add_lora(pipe: Any, file: Path) -> None:
@@ -179,17 +170,11 @@ def _load_undistilled(model: Model, device: str) -> Undistilled:
     folder, options = model.undistilled, model.options
     if folder is None:
         return options.undistilled
-    has_variant = any(folder.glob(weights_of(options.variant)))
+    if not any(folder.glob(weights_of(options.variant))):
+        options = replace(options, variant=None)
     try:
-        with all_weights(ModelMixin):
-            network = getattr(diffusers, read_config(folder / CONFIG)["_class_name"])
-            network = network.from_pretrained(
-                folder,
-                dtype=getattr(torch, options.dtype),
-                use_safetensors=True,
-                local_files_only=True,
-                variant=options.variant if has_variant else None,
-            )
+        kind = getattr(diffusers, read_config(folder / CONFIG)["_class_name"])
+        network = _from_pretrained(kind, folder, options)
     except Exception as error:  # broken files raise errors of every kind
         name = options.undistilled
         raise ValueError(f"--undistilled {name} cannot be loaded: {reason(error)}") from error
@@ -198,25 +183,22 @@ def _load_undistilled(model: Model, device: str) -> Undistilled:
     return accelerate.cpu_offload(network, torch.device(device))
 
 
-def choose(
-    dtype: str, device: str, folder: Path, variant: str | None = None
-) -> tuple[str, str | None]:
+def choose(dtype: str, device: str, folder: Path) -> tuple[str, str | None]:
     """The precision for a model on a device, as the name of a torch dtype, and a remark or None.
 
     "auto" is, on a CPU, bfloat16 if the processor supports it natively and float32 otherwise; on a
-    GPU, the half precision of the model's files.
+    GPU, float16 for a U-Net and bfloat16 for a transformer, in which float16 may overflow.
     """
     kind = torch.device(device).type
+    is_native = torch.cuda.is_bf16_supported(False) if kind == "cuda" else computes_bfloat16()
     if dtype != AUTO:
-        is_slow = dtype == "bfloat16" and kind == "cpu" and not computes_bfloat16()
+        is_slow = dtype == "bfloat16" and kind == "cpu" and not is_native
         slow = "this processor only emulates bfloat16, which is slow: --dtype auto uses float32"
         return dtype, slow if is_slow else None
-    if kind == "cpu":
-        dtype = "bfloat16" if computes_bfloat16() else "float32"
-    else:
-        dtype = _half_of(folder, variant)
-        if kind == "cuda" and dtype == "bfloat16" and not torch.cuda.is_bf16_supported(False):
-            dtype = "float32"  # float16 may overflow in this model
+    is_unet = not (folder / "transformer").is_dir()
+    dtype = "float16" if kind != "cpu" and is_unet else "bfloat16"
+    if dtype == "bfloat16" and kind in ("cpu", "cuda") and not is_native:
+        dtype = "float32"
     return dtype, f"computing in {dtype}, which suits this model and device; --dtype changes it"
 
 
@@ -227,18 +209,3 @@ def computes_bfloat16() -> bool:
         return bool(torch.cpu._is_avx512_bf16_supported())
     has_onednn = torch.backends.mkldnn.is_available()
     return has_onednn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def _half_of(folder: Path, variant: str | None) -> str:
-    """The half precision of a model: that of most weights in its denoiser's files, or the usual one
-    of published models: float16 for a U-Net and bfloat16 for a transformer."""
-    name = next((name for name in NETWORKS if (folder / name).is_dir()), NETWORKS[0])
-    found: Counter[str] = Counter()
-    for path in (folder / name).glob(weights_of(variant)):
-        # loading the model reports files that cannot be read
-        with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
-            for key in file.keys():  # noqa: SIM118, not a dictionary
-                part = file.get_slice(key)
-                found[part.get_dtype()] += prod(part.get_shape())
-    most = found.most_common(1)
-    return HALVES.get(most[0][0] if most else "", "float16" if name == "unet" else "bfloat16")

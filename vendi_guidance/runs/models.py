@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import diffusers
 from diffusers import DiffusionPipeline
@@ -114,7 +114,7 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
     """
     if name in (None, AUTO, ADAPTERS):
         return None
-    parts = check_model(model).parts
+    parts = check_model(model)
     part = next((part for part in NETWORKS if part in parts), NETWORKS[0])
     folders = [it for it in (Path(name, part), Path(name)) if os.path.isfile(it / CONFIG)]
     folder = folders[0] if folders else model_folder(name, f"{part}/{weights_of(variant)}") / part
@@ -131,16 +131,10 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
     return folder
 
 
-class Index(NamedTuple):
-    """The content of a model's index."""
-
-    pipeline: str  # its class
-    parts: dict[str, str]  # the class of each part, by name
-
-
-def check_model(folder: Path) -> Index:
-    """The index of a model. FileNotFoundError if there is none; ValueError if it is invalid, or a
-    part is not a class of diffusers or transformers and so requires code of its own."""
+def check_model(folder: Path) -> dict[str, str]:
+    """The classes of a model's parts, by name. FileNotFoundError if it has no index; ValueError if
+    that is invalid, or a part is not a class of diffusers or transformers and so requires code of
+    its own."""
     path = folder / INDEX
     if not os.path.isfile(path):
         raise FileNotFoundError(
@@ -149,10 +143,9 @@ def check_model(folder: Path) -> Index:
         )
     if not (index := read_config(path)):
         raise ValueError(f"{path} is not the index of a model: it is damaged, or names no parts")
-    pipeline: Any = index.get("_class_name")
     refused, parts = [], {}
-    if not isinstance(pipeline, str):
-        refused.append(f"{pipeline} as its pipeline")
+    if not isinstance(index.get("_class_name"), str):
+        refused.append(f"{index.get('_class_name')} as its pipeline")
     for name, value in index.items():
         is_part = isinstance(value, list) and len(value) == 2 and not name.startswith("_")
         if not is_part or value == [None, None]:  # an optional part that this model does not have
@@ -170,7 +163,7 @@ def check_model(folder: Path) -> Index:
             f"the model in {folder} asks for {refused[0]} in {INDEX}: only classes of diffusers "
             "and transformers are loaded, never code that comes with a model"
         )
-    return Index(pipeline, parts)
+    return parts
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -185,7 +178,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def fingerprint(folder: Path, variant: str | None = None) -> str:
     """SHA-256 of the files of a model, or of one of its parts, that a run loads. Of large files it
     covers only blocks spread over them, so that it is fast."""
-    names = sorted(check_model(folder).parts) if (folder / INDEX).is_file() else [""]
+    names = sorted(check_model(folder)) if (folder / INDEX).is_file() else [""]
     files = [file for name in names for file in _loaded(folder / name, variant)]
     digest = hashlib.sha256()
     for path in filter(Path.is_file, (folder / INDEX, *files)):

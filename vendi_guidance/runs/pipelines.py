@@ -24,13 +24,10 @@ from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline
 from vendi_guidance.runs.models import read_config
 from vendi_guidance.runs.plan import RunOptions, Sampling
 
-OWN = (
-    VendiGuidedSDXLPipeline,
-    VendiGuidedPixArtAlphaPipeline,
-    VendiGuidedPixArtSigmaPipeline,
-    VendiGuidedFluxPipeline,
-)
-GUIDED: dict[type[DiffusionPipeline], type[Any]] = {guided.stock: guided for guided in OWN}
+PIXART = VendiGuidedPixArtAlphaPipeline, VendiGuidedPixArtSigmaPipeline
+GUIDED: dict[type[DiffusionPipeline], type[Any]] = {
+    guided.stock: guided for guided in (VendiGuidedSDXLPipeline, *PIXART, VendiGuidedFluxPipeline)
+}
 """Our pipelines by their stock classes."""
 
 IMAGES = ("image", "images", "mask_image", "control_image", "video", "control_video")

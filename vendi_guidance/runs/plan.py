@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,11 @@ OFFLOADS = ("model", "sequential")
 
 MANIFEST = "run.json"
 FORMAT = "vendi-guidance run"
+OF_RUN = (
+    *("prompts", "images_per_prompt", "seed", "window_in", "window_out", "device", "no_metadata"),
+)
+"""Settings in `run.json` that `metadata.jsonl` does not repeat for each image."""
+
 PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
 
 
@@ -61,8 +65,6 @@ class RunOptions:
 
     def check(self) -> None:
         """Raise ValueError or OSError for mistakes that can be found before any file is read."""
-        if self.guidance_scale is not None and not isfinite(self.guidance_scale):
-            raise ValueError(f"guidance-scale must be a finite number, got {self.guidance_scale}")
         if self.overwrite and self.resume:
             raise ValueError("--overwrite starts over and --resume continues: give only one")
         if self.offload is not None and torch.device(self.device).type == "cpu":
@@ -77,17 +79,6 @@ class RunOptions:
             )
         if self.window_out is not None and not self.window_out.absolute().parent.is_dir():
             raise FileNotFoundError(f"there is no folder for --window-out {self.window_out}")
-
-
-def check_device(device: str) -> None:
-    """Raise ValueError unless tensors can be stored and computed on a device."""
-    try:
-        kind = torch.empty(0, device=device).device.type
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device {device!r} cannot be used here: {reason}") from None
-    if kind == "meta":
-        raise ValueError(f"device {device!r} stores no data: use cpu or cuda")
 
 
 @dataclass(frozen=True)
@@ -129,15 +120,16 @@ class Manifest:
 
     def differences(self, began: "Manifest") -> list[str]:
         """A clause for each setting that has changed since the run began."""
-        return [
-            ("PROMPTS" if option == "prompts" else "--" + option.replace("_", "-")) + change
-            for option, change in _changes(self.settings, began.settings)
-        ]
+        changes = _changes(self.settings, began.settings)
+        names = {name: f"--{name.replace('_', '-')}" for name, _ in changes} | {
+            "prompts": "PROMPTS"
+        }
+        return [f"{names[name]} {change}" for name, change in changes]
 
     def version_changes(self, began: "Manifest") -> list[str]:
         """A sentence for each version that has changed since the run began."""
         changes = _changes(self.versions, began.versions)
-        return [f"{name}{change}: images may differ in rounding" for name, change in changes]
+        return [f"{name} {change}: images may differ in rounding" for name, change in changes]
 
 
 def read(name: object, sha256: str) -> dict[str, str]:
@@ -146,23 +138,23 @@ def read(name: object, sha256: str) -> dict[str, str]:
     return {"name": str(name), "sha256": sha256}
 
 
-def _changes(now: dict[str, Any], was: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _changes(now: dict[str, Any], was: dict[str, Any]) -> list[tuple[str, str]]:
     """The names of values that differ, each with the end of a sentence."""
+    changes = []
     for name in was | now:
-        values = now.get(name), was.get(name)
+        values = [values.get(name) for values in (now, was)]
         new, old = (it.get("sha256") if isinstance(it, dict) else it for it in values)
         if new != old:
             text, before = map(_as_text, values)
             same = " with other content" if text == before else ""
-            yield name, f" is {text}{same}, was {before}"
+            changes.append((name, f"is {text}{same}, was {before}"))
+    return changes
 
 
 def _as_text(value: Any) -> str:
-    if isinstance(value, dict):
-        value = value.get("name")
     if value is None or isinstance(value, bool):
         return {None: "none", True: "given", False: "not given"}[value]
-    text = str(value)
+    text = str(value.get("name") if isinstance(value, dict) else value)
     return text if len(text) <= 60 else f"{text[:20]}...{text[-37:]}"
 
 
@@ -191,7 +183,6 @@ class Plan:
     options: RunOptions
     prompts: Prompts
     sampling: Sampling
-    about: dict[str, Any]  # what `metadata.jsonl` says of every image besides prompt and seed
     manifest: Manifest  # the settings and inputs that determine all this
 
     @property
@@ -217,22 +208,22 @@ class Plan:
         )
         return islice(items, rest, None)
 
-    @property
-    def origin(self) -> dict[str, Any] | None:
-        """What each PNG file records besides `row`; None to record nothing."""
-        if self.options.no_metadata:
-            return None
-        read = {name: self.manifest.settings.get(name) for name in ("model", "lora")}
-        hashes = {f"{name}_sha256": file["sha256"] for name, file in read.items() if file}
-        return {**hashes, "versions": self.manifest.versions}
-
     def row(self, item: Item, batch_size: int, processes: int) -> dict[str, Any]:
         """The metadata of an image, generated in a batch of this size by that many processes."""
+        settings = self.manifest.settings.items()
         return {
             "file_name": image_name(item.number),
             "prompt": item.prompt,
             "seed": self.options.seed + item.number,
-            **self.about,
+            **{k: v["name"] if isinstance(v, dict) else v for k, v in settings if k not in OF_RUN},
             "batch_size": batch_size,
             "processes": processes,
         }
+
+    def texts(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """What the PNG file of an image records: its row and what made it; None for nothing."""
+        if self.options.no_metadata:
+            return None
+        read = {name: self.manifest.settings.get(name) for name in ("model", "lora")}
+        hashes = {f"{name}_sha256": file["sha256"] for name, file in read.items() if file}
+        return {**row, **hashes, "versions": self.manifest.versions}

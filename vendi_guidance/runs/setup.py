@@ -18,9 +18,9 @@ import torch
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.guidance.settings import Published, Rounds, with_prefix
-from vendi_guidance.guidance.window import WINDOW
+from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 from vendi_guidance.runs.distributed import ProcessGroup
-from vendi_guidance.runs.folder import Progress, RunFolder, RunWindow
+from vendi_guidance.runs.folder import Progress, RunFolder
 from vendi_guidance.runs.loading import Model, find, load
 from vendi_guidance.runs.models import fingerprint
 from vendi_guidance.runs.plan import MANIFEST, Manifest, Plan, RunOptions, read, versions
@@ -28,6 +28,9 @@ from vendi_guidance.runs.runner import Runner, Sampler
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts
+
+AS_GIVEN = ("images_per_prompt", "batch_size", "seed", "dtype", "variant", "vae_tiling")
+"""Options that `run.json` records as they are."""
 
 
 def open_run(
@@ -45,7 +48,7 @@ def open_run(
     first process only. ValueError or OSError if the run cannot begin or resume.
     """
 
-    def prepare() -> tuple[Plan, VendiGuidance, RunWindow, RunFolder]:
+    def prepare() -> tuple[Plan, VendiGuidance, SlidingWindow, RunFolder]:
         window = _open_window(options, group.device)
         folder = RunFolder(options.output, window.size)
         guidance = VendiGuidance(
@@ -72,23 +75,19 @@ def open_run(
         pipe = copy(loaded) if loaded else load(model, group.device, is_guided)
         guidance.undistilled = pipe.guidance.undistilled
         pipe.guidance = guidance
-        done = folder.checkpoints.last() if options.resume else None
-        if done is not None:
-            folder.checkpoints.restore(window, group.device)
         opening = Progress(0, 0, options.batch_size, side_by_side=group.count)
-        return Runner(pipe, plan, folder, group, stop, done or opening, done is None)
+        done = folder.checkpoints.restore(window, group.device) if options.resume else None
+        return Runner(pipe, plan, folder, group, stop, done or opening)
 
     return group.agree(begin)
 
 
-def _open_window(options: RunOptions, device: str) -> RunWindow:
+def _open_window(options: RunOptions, device: str) -> SlidingWindow:
     """The window before the run's first batch: empty, or that of `--window-in`."""
     if options.window_in is None:
-        return RunWindow(options.diversity_window or WINDOW)
-    window = RunWindow.load(options.window_in, device)
-    if options.diversity_window is not None:
-        window.resize(options.diversity_window)
-    window.entered = 0
+        return SlidingWindow(options.diversity_window or WINDOW)
+    window = SlidingWindow.load(options.window_in, device)
+    window.resize(options.diversity_window or window.size)
     return window
 
 
@@ -104,47 +103,29 @@ def check_prompts_are_seen(pipeline: type[Any], settings: Rounds | Published) ->
 
 def _plan(model: Model, guidance: VendiGuidance) -> Plan:
     """What the run generates, and what `run.json` and `metadata.jsonl` record about it."""
-    options, variant = model.options, model.options.variant
+    options, variant, lora = model.options, model.options.variant, model.lora
     prompts, window = open_prompts(options.prompts), options.window_in
-    weights = {"model": read(options.model, fingerprint(model.folder, variant))}
-    if model.lora is not None:
-        weights["lora"] = read(options.lora, sha256_of(model.lora))
-    if options.undistilled is not None:
-        network = model.undistilled
-        sha256 = "" if network is None else fingerprint(network, variant)
-        weights["undistilled"] = read(options.undistilled, sha256)
-    about: dict[str, Any] = {name: one["name"] for name, one in weights.items()}
-    about |= {"pipeline": model.pipeline.stock.__name__, **model.sampling.about}
-    about |= {"batch_size": options.batch_size, "dtype": options.dtype}
-    if options.vae_tiling:
-        about["vae_tiling"] = True
-    if variant is not None:
-        about["variant"] = variant
-    about |= {with_prefix(name): value for name, value in _about_guidance(guidance).items()}
-    settings = (
-        about
-        | weights
-        | {
-            "prompts": read(options.prompts, prompts.sha256),
-            "window_in": None if window is None else read(window, sha256_of(window)),
-            "images_per_prompt": options.images_per_prompt,
-            "seed": options.seed,
-            "device": torch.device(options.device).type,
-            "no_metadata": options.no_metadata,
-            # without guidance, samples are remembered only for --window-out
-            "window_out": options.window_out is not None or not guidance.settings.is_off,
-        }
-    )
-    return Plan(options, prompts, model.sampling, about, Manifest(settings, versions()))
-
-
-def _about_guidance(guidance: VendiGuidance) -> dict[str, Any]:
-    """The guidance settings, by their names without `diversity_`."""
+    network = model.undistilled
     about = {"memory": guidance.keeps, "window": guidance.window.size, **asdict(guidance.settings)}
-    if guidance.memory.exemplars is not None:
-        return about | {"exemplars": len(guidance.memory.exemplars)}
-    del about["beta"]  # has an effect with exemplars only
-    return about
+    del about["beta"]  # has an effect with exemplars only, which runs do not have
+    settings = {
+        "model": read(options.model, fingerprint(model.folder, variant)),
+        "lora": lora and read(options.lora, sha256_of(lora)),
+        "undistilled": options.undistilled
+        if network is None
+        else read(options.undistilled, fingerprint(network, variant)),
+        "window_in": window and read(window, sha256_of(window)),
+        "prompts": read(options.prompts, prompts.sha256),
+        "pipeline": model.pipeline.stock.__name__,
+        **model.sampling.about,
+        **{name: getattr(options, name) for name in AS_GIVEN},
+        "no_metadata": options.no_metadata,
+        "device": torch.device(options.device).type,
+        # without guidance, samples are remembered only for --window-out
+        "window_out": options.window_out is not None or not guidance.settings.is_off,
+        **{with_prefix(name): value for name, value in about.items()},
+    }
+    return Plan(options, prompts, model.sampling, Manifest(settings, versions()))
 
 
 def _claim(

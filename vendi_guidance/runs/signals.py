@@ -1,19 +1,19 @@
 """What ends this process: Ctrl-C and SIGTERM, after the current batch, and the end of its launcher
-(`torchrun` or `accelerate launch`).
+(`torchrun` or `accelerate launch`)."""
 
-A process that outlives its launcher could wait half an hour for the other processes, in C++ code
-where Python does not handle SIGTERM. It therefore ends itself.
-"""
-
+import ctypes
 import os
 import signal
+import sys
 from contextlib import suppress
-from threading import Thread
-from time import monotonic, sleep
+from time import monotonic
 from types import FrameType
 
 PARENT = os.getppid()
 """Process id of the launcher, read before the imports that take seconds."""
+
+DEATH_SIGNAL = 1
+"""The option of Linux's prctl for the signal that a process gets when its parent ends."""
 
 IMPATIENT = 1.0
 """Seconds within which another Ctrl-C counts as the same: a launcher forwards the signal that the
@@ -56,25 +56,15 @@ class Stop:
 
     def _say(self, text: str) -> None:
         if not self.is_silent:
-            _print(text)
+            with suppress(OSError):
+                # not through a Python stream, which the signal may have interrupted while writing
+                os.write(2, f"\n{text}\n".encode())
 
 
 def end_with_launcher() -> None:
-    """End this process within seconds after its launcher ends (not on Windows, where a process
-    cannot see that its parent has ended)."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        Thread(target=_watch, name="launcher", daemon=True).start()
-
-
-def _watch() -> None:
-    while os.getppid() == PARENT:
-        sleep(1)
-    if os.environ.get("RANK") == "0":
-        _print("the launcher has ended, so this run stops; --resume continues it")
-    os._exit(1)
-
-
-def _print(text: str) -> None:
-    with suppress(OSError):
-        # not through a Python stream, which the signal may have interrupted while writing
-        os.write(2, f"\n{text}\n".encode())
+    """Have the kernel kill this process when its launcher ends (on Linux): it could wait half an
+    hour for the other processes, in C++ code where Python does not handle SIGTERM."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != PARENT:  # it has ended already
+            os._exit(1)

@@ -12,7 +12,7 @@ from torch import Tensor
 from vendi_guidance.storage.files import whole_file
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor | None], header: dict[str, Any]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor | None], header: dict[str, Any]) -> None:
     """Write what `pack` returns; an OSError has the operating system's message."""
     content = pack(tensors, header)
     with whole_file(path) as temporary:  # safetensors' save_file hides the system's error
