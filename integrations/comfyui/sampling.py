@@ -3,16 +3,17 @@
 A wrapper of `sampler.sample` splits the sampler's run at the noise level of the rounds. The sampler
 runs down to that level, the rounds replace its latents, and the sampler runs on from there, like
 the second of two `KSampler (Advanced)` nodes. So every sampler works unchanged, whatever its order
-or noise.
+or noise. Where rounds would lose the prompt, the sampler runs as it is, and what it evaluates is
+moved inside the network (`guidance.inside`).
 
 If several runs generate one image, only one of them makes the rounds. The full schedule, from which
-the runs' sigmas were sliced, determines which one.
+the runs' sigmas were sliced, determines which one. Moves inside the network begin in the first run
+and go on in later ones.
 """
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -23,21 +24,24 @@ from torch import Tensor
 
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.inside import Moves
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Level, Perturb, Step, where_finite
+from vendi_guidance.guidance.step import Level, Perturb, Step
 from vendi_guidance.guidance.timing import is_distilled
 
 from .memory import MemoryStore, digest
-from .perturbed import has_tokens, perturbed
+from .model import FirstStep, Model, SamplerStep
+from .perturbed import perturbed
 from .schedule import KEY, whole_schedule
 from .undistilled import model_swapped
 
-SCALES = ("cfg", "cfg1", "cfg2")
-"""Attributes of ComfyUI's guiders that hold a scale of classifier-free guidance (CFG)."""
-
-
 ALWAYS = "disable_cfg1_optimization"
 """The model option that evaluates negative prompts at CFG 1 too."""
+
+
+UNFINISHED = 8
+"""Number of images that a first run moved inside the network, and which later runs may finish:
+those of the last first runs."""
 
 
 ALONE = "one image, with nothing to differ from: as without this node\n"
@@ -64,6 +68,7 @@ class DiverseSampling:
         self._store = store
         self._undistilled = undistilled
         self._show = show
+        self._unfinished: dict[str, tuple[float, Engine]] = {}  # the sigma of the first run first
 
     def __call__(
         self,
@@ -95,13 +100,18 @@ class DiverseSampling:
         shape = "x".join(map(str, noise.shape[1:]))
         kind = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
         of = digest(guider.inner_model, prompts if self._settings.is_conditional else prompts[:0])
-        memory = self._store.load(kind, of)
-        engine = Engine(self._settings, memory)
+        memory, start, image = self._store.load(kind, of), float(sigmas[0]), kind + of
+        began, engine = self._unfinished.get(image, (0.0, None))
+        if engine is None or noise.any() or start >= began:
+            began, engine = start, Engine(self._settings, memory)
+        engine.memory = memory
         args = guider, sigmas, extra_args, callback, noise, *others
-        if len(noise) == 1 and len(memory.window) == 0:  # nothing to differ from
-            text, samples = ALONE, executor(*args, **named)
-        else:
-            text, samples = "", self._guided(executor, engine, prompts, *args, **named)
+        is_alone = len(noise) == 1 and len(memory.window) == 0  # nothing to differ from
+        samples = self._guided(executor, engine, prompts, is_alone, *args, **named)
+        text = ALONE if is_alone else ""
+        if engine.moves is not None and (start < began or not is_finished):
+            kept = {**self._unfinished, image: (began, engine)}
+            self._unfinished = dict([*kept.items()][-UNFINISHED:])
         if is_finished and self._store.is_lasting:
             engine.remember(Step(0, 1, samples, prompts=prompts))
             self._store.save(memory, kind)
@@ -114,6 +124,7 @@ class DiverseSampling:
         executor: Any,
         engine: Engine,
         prompts: Tensor,
+        is_alone: bool,
         guider: Any,
         sigmas: Tensor,
         extra_args: dict[str, Any],
@@ -122,12 +133,12 @@ class DiverseSampling:
         *others: Any,
         **named: Any,
     ) -> Tensor:
-        """Run the sampler with rounds."""
+        """Run the sampler with rounds, or with moves inside the network."""
         sampler = executor.class_obj
         own_sigmas = extra_args.get("model_options", {}).get(KEY, sigmas)
         schedule = whole_schedule(own_sigmas, is_continued=not noise.any())
         progress = _Progress(callback)
-        run = _Run(engine, guider, prompts, noise, *schedule, progress, self._undistilled)
+        run = _Run(engine, guider, prompts, noise, *schedule, progress, self._undistilled, is_alone)
         patch = Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner))
         patch.apply()
         try:
@@ -166,6 +177,7 @@ class _Run:
         schedule, first: see `whole_schedule`.
         progress: counts the evaluations of the rounds.
         undistilled: see `DiverseSampling`.
+        is_alone: whether there is nothing to differ from.
     """
 
     engine: Engine
@@ -176,6 +188,7 @@ class _Run:
     first: int
     progress: _Progress
     undistilled: Any
+    is_alone: bool
 
     def sample(
         self,
@@ -187,15 +200,19 @@ class _Run:
         callback: Callable[[dict[str, Any]], None] | None = None,
         **options: Any,
     ) -> Tensor:
-        """Run a sampler's function, with rounds where they are due; returns (b, ...) latents."""
-        guided = _Model(model, self.engine, self.guider)
+        """Run a sampler's function with guidance; returns (b, ...) latents."""
+        guided = Model(model, self.engine, self.guider)
         run = partial(function, guided, **options)
         levels = [guided.level(sigma) for sigma in self.schedule.to(sigmas)]
         count = len(levels) - (1 if self.schedule[-1] == 0 else 0)  # the last step ends at 0
         always = extra_args.get("model_options", {}).get(ALWAYS, False)
         guided.count_conditions(x[:1], self.schedule[:count].to(sigmas), **{ALWAYS: always})
+        with guided.blocks.attached():
+            known = self._begin(guided, x, sigmas[0], levels, count, extra_args)
+            if self.engine.moves is not None:
+                return run(x, sigmas, extra_args=extra_args, callback=callback)
         # with few steps the rounds follow the step that is due; otherwise they precede it
-        follows = is_distilled(Step(0, count, x, network=_SamplerStep((levels[0],) * 2, guided)))
+        follows = is_distilled(Step(0, count, x, network=SamplerStep((levels[0],) * 2, guided)))
         split = self._step_of_rounds(guided, x, levels, count, follows)
         guided.rounds_are_made = split < 0
         if not 0 <= split < len(sigmas) - 1:
@@ -203,13 +220,65 @@ class _Run:
         index = split + self.first
         before_and_after = levels[index - follows], levels[index]
         ahead = levels[index + 1 : count]
-        network = _SamplerStep(before_and_after, guided, self.undistilled, index, ahead)
-        step = Step(index - follows, count, x, prompts=self.prompts, network=network)
-        self.progress.rounds = self.engine.evaluations(step)
+        network = SamplerStep(before_and_after, guided, self.undistilled, index, ahead)
         noise = self._initial_noise(x, self._follows_a_run(guided, levels), extra_args.get("seed"))
+        step = Step(index - follows, count, x, prompts=self.prompts, network=network, first=noise)
+        self.progress.rounds = self.engine.evaluations(step)
         if split > 0:
-            own_args = {**extra_args}  # samplers add to it
+            own_args, known = {**extra_args}, None  # samplers add to it
             x = run(x, sigmas[: split + 1], extra_args=own_args, callback=callback)
+        step = replace(step, latents=x)
+        return self._with_rounds(guided, run, step, split, known, sigmas, extra_args, callback)
+
+    def _begin(
+        self,
+        model: Model,
+        x: Tensor,
+        sigma: Tensor,
+        levels: Sequence[Level],
+        count: int,
+        extra_args: dict[str, Any],
+    ) -> Tensor | None:
+        """Decide whether samples are moved inside the network in this run, and begin if they are.
+        Returns the sampler's first prediction, if it was found on the way."""
+        follows = self._follows_a_run(model, levels)
+        has_blocks = model.blocks.has_any and not follows
+        ahead = levels[self.first + 1 : count]
+        given = model, self.undistilled, self.first, ahead
+        network = FirstStep(x, sigma, extra_args, has_blocks, *given)
+        noise = self._initial_noise(x, follows, extra_args.get("seed"))
+        step = Step(self.first, count, x, prompts=self.prompts, network=network, first=noise)
+        known = None
+        if self.is_alone and self.engine.moves is None:  # what later images differ from is kept
+            score = self.engine.memory.score(self.engine.settings, self.prompts)
+            self.engine.moves = Moves(score, step)
+            self.engine.moves.share.zero_()
+        if self.engine.moves is not None:  # of an earlier run of the image, or of none
+            network.move_inside(self.engine.moves)
+        else:
+            self.engine.observe(step)
+            self.engine.begin(step)
+            is_inside = self.engine.moves is not None
+            known = network.clean if is_inside else vars(network).get("denoised")
+        if known is not None:
+            model.expect(x, extra_args.get("model_options"), known)
+        return known
+
+    def _with_rounds(
+        self,
+        guided: Model,
+        run: Callable[..., Tensor],
+        step: Step,
+        split: int,
+        known: Tensor | None,
+        sigmas: Tensor,
+        extra_args: dict[str, Any],
+        callback: Callable[[dict[str, Any]], None] | None,
+    ) -> Tensor:
+        """Make rounds with a step's latents, and run the sampler on from the sigma at `split`.
+        `known` is what is predicted for these latents, if it was found before."""
+        network: Any = step.network
+        x = step.latents
 
         def predict(
             latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
@@ -234,8 +303,8 @@ class _Run:
                 callback(state)
             return clean
 
-        network.denoise, network.denoised = denoise, predict(x, network.levels[1])
-        step = replace(step, latents=x, first=noise)
+        network.denoise = denoise
+        network.denoised = predict(x, network.levels[1]) if known is None else known
         with model_swapped(self.guider, self.undistilled, x):
             x = self.engine.modify(step).latents
         if self.undistilled is None and not network.is_inserted:  # the sampler's own prediction
@@ -245,7 +314,7 @@ class _Run:
         shifted = callback and (lambda state: callback({**state, "i": state["i"] + split}))
         return run(x, sigmas[split:], extra_args=own_args, callback=shifted)
 
-    def _follows_a_run(self, model: "_Model", levels: Sequence[Level]) -> bool:
+    def _follows_a_run(self, model: Model, levels: Sequence[Level]) -> bool:
         """Whether the latents contain noise left by an earlier run. At the highest level there was
         none: the latents came with their own noise."""
         is_lower = levels[0].ratio < 0.99 * model.at(math.inf).ratio
@@ -259,13 +328,13 @@ class _Run:
         return self.noise if self.noise.any() else x
 
     def _step_of_rounds(
-        self, model: "_Model", x: Tensor, levels: Sequence[Level], count: int, follows: bool
+        self, model: Model, x: Tensor, levels: Sequence[Level], count: int, follows: bool
     ) -> int:
         """Index of the step of this run before which rounds are due: negative if an earlier run
         made them, past the last step if a later run will."""
 
         def is_due(index: int, before: Level, after: Level) -> bool:
-            network = _SamplerStep((before, after), model, self.undistilled)
+            network = SamplerStep((before, after), model, self.undistilled)
             return self.engine.is_due(Step(index, count, x, network=network))
 
         # if the steps of an earlier run are unknown, it made the rounds if it reached their level
@@ -278,146 +347,6 @@ class _Run:
         last = len(levels) - 2
         is_passed = levels[last].signal > 0 and is_due(-1, levels[-1], levels[-1])
         return last if is_passed else len(levels)
-
-
-class _SamplerStep:
-    """A step of the sampler, which the rounds can repeat: a `Denoiser`.
-
-    Args:
-        levels: before and after the step.
-        model: gives the noise levels, the prompts and whether the sampler uses CFG.
-        undistilled: see `DiverseSampling`.
-        done: number of earlier steps.
-        ahead: levels at which later steps begin.
-
-    Attributes:
-        denoise: predicts clean latents from other latents, at any level.
-        denoised: (b, ...) the step's own prediction.
-        clean: (b, ...) the latest prediction of the rounds; `denoised` where that is not finite.
-        is_inserted: whether `denoise` was last called at a level other than `levels[1]`.
-    """
-
-    denoise: Any = None
-    denoised: Any = None
-    clean: Any = None
-    is_inserted = False
-    cfg_every = 1
-    has_blocks = False  # no moves inside the network here
-    denoise_moved: Any = None
-    move_inside: Any = None
-
-    def __init__(
-        self,
-        levels: tuple[Level, Level],
-        model: "_Model",
-        undistilled: Any = None,
-        done: int = 0,
-        ahead: Sequence[Level] = (),
-    ) -> None:
-        self.levels = levels
-        self.spent = 1 + done
-        self.ahead = [level.ratio for level in ahead]
-        self.has_prompt = has_tokens(model.guider)
-        self.is_undistilled = undistilled is not None
-        self.at = model.at
-        self.evaluations_per_step = model.evaluations_per_step
-
-    def without_prompts(self) -> None:
-        """See `Denoiser`."""
-
-    def restart(self, clean: Tensor, noise: Tensor) -> None:
-        self.clean = where_finite(clean, self.denoised)
-
-
-class _Model:
-    """The model as samplers call it, with CFG scaled as the rounds require at each noise level.
-
-    Attributes:
-        rounds_are_made: whether an earlier run made the rounds.
-        evaluations_per_step: how many times as much is evaluated with CFG as without it.
-        guider: evaluates the model.
-    """
-
-    rounds_are_made = False
-    evaluations_per_step = 1.0
-
-    def __init__(self, model: Any, engine: Engine, guider: Any) -> None:
-        self._model = model
-        self._engine = engine
-        self.guider = guider
-        self._expected: tuple[Tensor, Any, Tensor] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)  # samplers read the model's attributes
-
-    def __call__(self, x: Tensor, sigma: Tensor, **options: Any) -> Tensor:
-        """Predict (b, ...) clean latents from (b, ...) latents at (b,) sigmas."""
-        expected, self._expected = self._expected, None
-        if expected is not None:
-            latents, model_options, prediction = expected
-            # other options: the sampler added hooks of its own, which must be called
-            if options.get("model_options") is model_options and torch.equal(x, latents):
-                return prediction
-        share = self._engine.share_of_cfg(self.level(sigma[0]), self.rounds_are_made)
-        return self.evaluate(x, sigma, share, **options)
-
-    def evaluate(self, x: Tensor, sigma: Tensor, share_of_cfg: float, **options: Any) -> Tensor:
-        """Predict with this share of CFG."""
-        with _cfg_scaled(self.guider, share_of_cfg):
-            return self._model(x, sigma, **options)
-
-    def count_conditions(self, x: Tensor, sigmas: Tensor, **options: Any) -> None:
-        """Find `evaluations_per_step` by asking the guider at each sigma for a prediction, in which
-        only conditions are counted: wrappers may change CFG from step to step."""
-
-        def count(executor: Any, model: Any, conds: Sequence[Any], x: Tensor, *_: Any) -> Any:
-            found.append(sum(cond is not None for cond in conds))
-            return [torch.zeros_like(x) for _ in conds]
-
-        options["transformer_options"] = {"wrappers": {"calc_cond_batch": {KEY: [count]}}}
-        counts = []
-        for share in (1.0, 0.0):
-            counts.append(0)
-            for sigma in sigmas:
-                found: list[int] = []
-                # a wrapper may need options of its own, and a guider may evaluate in another way
-                with _cfg_scaled(self.guider, share), suppress(Exception):
-                    self.guider(x, sigma.expand(len(x)), model_options=options, seed=None)
-                has_cfg = share > 0 and any(w != 1 for w in _cfg_scales(self.guider).values())
-                counts[-1] += sum(found) or 1 + has_cfg
-        self.evaluations_per_step = counts[0] / counts[1]
-
-    def expect(self, x: Tensor, model_options: Any, prediction: Tensor) -> None:
-        """Reuse a known prediction if the next evaluation is of these latents."""
-        self._expected = x, model_options, prediction
-
-    def level(self, sigma: Tensor) -> Level:
-        """The noise level of a sigma: how this model mixes noise and latents there."""
-        mix = self.guider.inner_model.model_sampling.noise_scaling
-        one, none = sigma.new_ones(1), sigma.new_zeros(1)
-        return Level(
-            signal=float(mix(sigma, none.clone(), one)), noise=float(mix(sigma, one.clone(), none))
-        )
-
-    def at(self, ratio: float) -> Level:
-        """The level of a noise-to-signal ratio, at most the highest that the model was trained at.
-
-        Raises:
-            ValueError: the model's sigmas are neither noise-to-signal ratios nor shares of noise.
-        """
-        highest = self.level(
-            torch.as_tensor(float(self.guider.inner_model.model_sampling.sigma_max))
-        )
-        if ratio >= highest.ratio:
-            return highest
-        for sigma in (ratio, ratio / (1 + ratio)):
-            level = self.level(torch.tensor(sigma, dtype=torch.float64))
-            if math.isclose(level.ratio, ratio, rel_tol=1e-6) and math.isclose(level.noise, sigma):
-                return level
-        raise ValueError(
-            f"no sigma is known for a noise-to-signal ratio of {ratio:.3g} with "
-            f"{type(self.guider.inner_model.model_sampling).__name__}: disconnect Diverse Batch"
-        )
 
 
 def prompt_features(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Tensor) -> Tensor:
@@ -439,34 +368,6 @@ def prompt_features(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Ten
     alike = [row for row in rows if row.shape[1] == rows[0].shape[1]]
     each = [row.repeat(-(-len(noise) // len(row)), 1)[: len(noise)] for row in alike]
     return torch.stack(each).mean(dim=0).to(noise.device)
-
-
-def _cfg_scales(guider: Any) -> dict[str, float]:
-    return {name: getattr(guider, name) for name in SCALES if hasattr(guider, name)}
-
-
-@contextmanager
-def _cfg_scaled(guider: Any, share: float) -> Iterator[None]:
-    """While the context lasts, a guider predicts with CFG scales 1 + share (w - 1), where w are its
-    own or those that a wrapper such as *CFGOverride* sets at this sigma."""
-
-    def scaled(predict: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def predict_scaled(*args: Any, **named: Any) -> Tensor:
-            before = _cfg_scales(guider)
-            try:
-                vars(guider).update({name: 1 + share * (w - 1) for name, w in before.items()})
-                return predict(*args, **named)
-            finally:
-                vars(guider).update(before)
-
-        return predict_scaled
-
-    patch = Patch(guider, "predict_noise", scaled)
-    patch.apply()
-    try:
-        yield
-    finally:
-        patch.remove()
 
 
 def _seed_after_rounds(seed: int | None) -> int:

@@ -10,8 +10,9 @@ Flux and those of today's templates, generate batches with and without *Diverse 
 * a seed always gives the same latents with the memory "this batch";
 * all latents are finite.
 
-Then the looks of the demo model are counted with the same samplers, for which diffusers must be
-installed. The exit status is 1 if a check fails.
+Then two demo models are judged, for which diffusers must be installed: emoji with the same
+samplers, which rounds move, and photographs, which are moved inside the network. The exit status is
+1 if a check fails.
 """
 
 import argparse
@@ -33,7 +34,7 @@ SEEDS = (0, 1)
 BATCH = 8
 STEPS = 10
 NODE = "VendiGuidanceDiverseBatch"
-PROMPTS = 4  # for the demo model
+PROMPTS = 4  # of each kind, for the demo models
 SIGMA = 1.0  # bandwidth for unit-length latents; those of random models are nearly orthogonal
 
 Generate = Callable[[Any, str, int], Tensor]
@@ -48,7 +49,7 @@ def main() -> None:
     if not (options.checkout / "main.py").exists():
         parser.error(f"{options.checkout} is not a clone of ComfyUI: it has no main.py")
     failures = check_samplers(options.checkout)
-    count_demo_looks()
+    judge_demo_models()
     print(f"{failures} checks failed" if failures else "all checks passed")
     sys.exit(failures > 0)
 
@@ -87,12 +88,12 @@ def start(checkout: Path) -> None:
     comfy.utils.PROGRESS_BAR_ENABLED = False
 
 
-def generator(prompt: Any, negative: Any, steps: int) -> Generate:
+def generator(prompt: Any, negative: Any, steps: int, size: int = 16) -> Generate:
     """A function that generates a batch with the node KSampler."""
     import nodes
 
     def generate(model: Any, sampler: str, seed: int) -> Tensor:
-        empty = {"samples": torch.zeros(BATCH, 4, 16, 16)}
+        empty = {"samples": torch.zeros(BATCH, 4, size, size)}
         sampling = seed, steps, 5.0, sampler, "sgm_uniform"
         [latents] = nodes.KSampler().sample(model, *sampling, prompt, negative, empty)
         return latents["samples"]
@@ -129,32 +130,51 @@ def diversity(batches: list[Tensor]) -> float:
     return fmean(float(vendi(rows, Gaussian(SIGMA))) for rows in features)
 
 
-def count_demo_looks() -> None:
-    """Print the looks of the demo model, and the share of images that show their prompt."""
+def judge_demo_models() -> None:
+    """Print what the demo models generate for prompts that leave the look open and that name it:
+    looks, the share of images that show their prompt, and Vendi scores of the probe's features."""
+    from scripts.comfyui.demo import Demo
+    from scripts.comparison.models import MODELS
+
+    for name, samplers in {"demo-sdxl": SAMPLERS, "demo-photos": SAMPLERS[:1]}.items():
+        demo, about = Demo(name), MODELS[name]
+        for sampler in samplers:
+            for file in (about.prompts, about.named):
+                texts = (ROOT / "assets" / file).read_text().splitlines()[:PROMPTS]
+                report = []
+                for title, model in (("without", demo.model), ("with", guided(demo.model, 0.5))):
+                    images = generated(demo, model, texts, sampler)
+                    report.append(f"{title} the node {judged(about.probe, images, texts)}")
+                print(f"{name}, {sampler}, {file}: {', '.join(report)}", flush=True)
+
+
+def generated(demo: Any, model: Any, texts: list[str], sampler: str) -> list[Any]:
+    """`BATCH` images of each prompt, one prompt after another."""
     from PIL import Image
 
-    from scripts.comfyui.demo import Demo
+    images: list[Any] = []
+    for seed, text in enumerate(texts):
+        prompt, negative = map(demo.encode_from_tokens_scheduled, (text, ""))
+        latents = generator(prompt, negative, 16, demo.size)(model, sampler, seed)
+        images += map(Image.fromarray, demo.decode(latents).mul(255).byte().numpy())
+    return images
+
+
+def judged(name: str, images: list[Any], texts: list[str]) -> str:
     from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
     from vendi_guidance.features.probe import load_probe
 
-    demo = Demo()
-    probe = load_probe(ROOT / "assets" / "demo-probe")
-    texts = (ROOT / "assets" / "prompts" / "demo.txt").read_text().splitlines()[:PROMPTS]
-    prompts = [text for text in texts for _ in range(BATCH)]
-    for sampler in SAMPLERS:
-        report = []
-        for name, model in (("without", demo.model), ("with the node", guided(demo.model, 0.5))):
-            images: list[Any] = []
-            for seed, text in enumerate(texts):
-                prompt, negative = map(demo.encode_from_tokens_scheduled, (text, ""))
-                latents = generator(prompt, negative, steps=16)(model, sampler, seed)
-                pixels = demo.decode(latents).mul(255).byte().numpy()
-                images += map(Image.fromarray, pixels)
-            labels = probe.labels(probe.embed(images), prompts)
-            looks = fmean(looks_by_group(prompts, labels).values())
-            fidelity = prompt_fidelity(labels)
-            report.append(f"{looks:.2f} looks of {BATCH} {name} (fidelity {fidelity:.3f})")
-        print(f"demo-sdxl, {sampler}: {', '.join(report)}", flush=True)
+    prompts, probe = (
+        [text for text in texts for _ in range(BATCH)],
+        load_probe(ROOT / "assets" / name),
+    )
+    features = probe.embed(images)
+    labels = probe.labels(features, prompts)
+    looks = fmean(looks_by_group(prompts, labels).values())
+    varied = diversity([*torch.as_tensor(features).split(BATCH)])
+    return (
+        f"{looks:.2f} looks of {BATCH}, fidelity {prompt_fidelity(labels):.3f}, Vendi {varied:.2f}"
+    )
 
 
 if __name__ == "__main__":

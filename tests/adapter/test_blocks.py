@@ -10,7 +10,7 @@ from tests.adapter.test_guided_spaces import draw
 from tests.adapter.test_mixins import make
 from tests.helpers.tiny_pipelines import CASES, evaluations
 from vendi_guidance import VendiGuidance
-from vendi_guidance.adapter import blocks
+from vendi_guidance.adapter import moved
 from vendi_guidance.guidance import inside
 
 BLOCKS = {
@@ -26,13 +26,13 @@ BLOCKS = {
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_of_each_kind_is_moved_and_restored(name):
     pipe, case = make(name, guided=False), CASES[name]
-    block, given = blocks.block_of(module_of(pipe)), {"num_inference_steps": 6}
+    block, given = moved.block_of(module_of(pipe)), {"num_inference_steps": 6}
     assert type(block).__name__ == BLOCKS[name]
-    stock, moved = (
+    stock, guided = (
         pipe(**case.arguments([0, 0, 1], guided=True) | given | more)[0]
         for more in ({}, VendiGuidance(proposal="network").on(pipe))
     )
-    assert moved.isfinite().all() and not torch.allclose(moved, stock, atol=1e-3)
+    assert guided.isfinite().all() and not torch.allclose(guided, stock, atol=1e-3)
     assert "forward" not in vars(block)
 
 
@@ -59,7 +59,7 @@ def test_without_cfg_a_distilled_network_is_moved_where_rounds_would_lose_its_pr
 
 
 def test_a_network_without_blocks_is_refused(sdxl, monkeypatch):
-    monkeypatch.setattr(blocks, "block_of", lambda network: None)
+    monkeypatch.setattr(moved, "block_of", lambda network: None)
     with pytest.raises(ValueError, match="a network with a known block"):
         draw(sdxl, VendiGuidance(proposal="network"), steps=4, guided=True)
     assert "forward" not in vars(sdxl.unet)

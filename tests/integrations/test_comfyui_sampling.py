@@ -157,10 +157,8 @@ def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=Non
     args = (guider or Guider(), sigmas, extra_args, callback, noise, latents, None, True)
     if where is None:
         return run(*args)
-    wrapper = DiverseSampling(
-        Rounds(), where, given.get("undistilled"), given.get("show", lambda text: None)
-    )
-    return wrapper(run, *args)
+    how = given.get("undistilled"), given.get("show", lambda text: None)
+    return (given.get("node") or DiverseSampling(Rounds(), where, *how))(run, *args)
 
 
 def diversity(samples):

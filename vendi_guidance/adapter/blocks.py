@@ -1,31 +1,19 @@
-"""Moves inside a pipeline's network: which block is moved, and how.
+"""Moves inside a pipeline's network, in one call."""
 
-In a UNet the middle block is moved, in a transformer the block after the first third: its tokens of
-text where it returns them, as joint blocks do, since moves of image tokens lose more of what
-prompts name; else its image tokens.
-"""
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import partial
-from typing import Any
-
-import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.arguments import tensor_of
 from vendi_guidance.adapter.cfg import ScaledCFG
-from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.moved import MovedBlocks
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.adapter.tokens import named_arguments
 from vendi_guidance.adapter.undistilled import answer
-from vendi_guidance.guidance.inside import ABOVE, Moves
-
-TEXT = "encoder_hidden_states"
-"""The argument of blocks with the tokens of the prompt."""
+from vendi_guidance.guidance.inside import Moves
 
 
-class Blocks:
+class Blocks(MovedBlocks):
     """The blocks that are moved in one call of a pipeline, and its predictions with moves.
 
     Args:
@@ -42,25 +30,12 @@ class Blocks:
         part: Callable[[Tensor, Tensor], Tensor],
         prompts_first: bool,
     ) -> None:
-        self._patches = [
-            Patch(block, "forward", partial(self._wrap, block), watch.is_here)
-            for block in map(block_of, networks)
-            if block is not None
-        ]
-        self.has_any = bool(self._patches)
+        super().__init__(networks, watch.is_here)
         self._watch = watch
         self._cfg = cfg
         self._part = part
         self._prompts_first = prompts_first
         self._scale = 1.0  # of CFG
-        self._moves: Moves | None = None
-        self._now: tuple[Moves, object, float] | None = None  # of the evaluation that is made
-
-    def stop(self) -> None:
-        """Restore the blocks."""
-        for patch in self._patches:
-            patch.remove()
-        self._moves = None
 
     def without_prompts(self) -> tuple[Tensor, float] | None:
         """See `Denoiser.without_prompts`."""
@@ -74,9 +49,8 @@ class Blocks:
 
     def denoise_moved(self, moves: Moves) -> Tensor:
         """See `Denoiser.denoise_moved`."""
-        for patch in self._patches:
-            patch.apply()
-        with self._moving(moves, object(), self._watch.levels[0].ratio):
+        self.start()
+        with self.moving(moves, object(), self._watch.levels[0].ratio):
             outputs = [tensor_of(answer(None, *it[:4])) for it in self._cfg.evaluations]
         own, *others = self._parts(outputs)
         return self._clean(others[0].lerp(own, self._scale) if others else own)
@@ -90,63 +64,15 @@ class Blocks:
     def _clean(self, output: Tensor) -> Tensor:
         return self._watch.denoise(self._watch.step.sample, output, self._watch.levels[0])
 
-    def move_inside(self, moves: Moves) -> None:
-        """See `Denoiser.move_inside`."""
-        self._moves = moves
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> AbstractContextManager[None]:
         """Move the blocks in the sampler's evaluations within this context, where they are due."""
-        moves, watch = self._moves, self._watch
-        ratio = max(watch.ahead[:1], default=0) if moves is not None and watch.steps else 0
-        with self._moving(moves, watch.steps, ratio) if ratio > ABOVE else nullcontext():
-            yield
+        watch = self._watch
+        ratio = max(watch.ahead[:1], default=0) if self._moves and watch.steps else 0
+        return self.moving_if_due(watch.steps, ratio)
 
-    @contextmanager
-    def _moving(self, *now: Any) -> Iterator[None]:
-        self._now = now
-        try:
-            yield
-        finally:
-            self._now = None
-
-    def _wrap(self, block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def moved(*args: Any, **kwargs: Any) -> Any:
-            output = forward(*args, **kwargs)
-            if self._now is None:
-                return output
-            return self._moved(output, named_arguments(block, args, kwargs))
-
-        return moved
-
-    def _moved(self, output: Any, given: dict[str, Any]) -> Any:
-        """A block's output with moved text tokens, or else with moved image tokens or features."""
-        if isinstance(output, tuple | list):
-            tokens = getattr(given.get(TEXT), "shape", ())
-            shapes = (getattr(it, "shape", None) for it in output)
-            place = next((i for i, shape in enumerate(shapes) if shape == tokens), 0)
-            moved = self._moved(output[place], given)
-            return type(output)([*output[:place], moved, *output[place + 1 :]])
-        count = len(self._watch.step.sample)
-        if not isinstance(output, Tensor) or output.ndim not in (3, 4) or self._now is None:
-            return output
-        moves, at, ratio = self._now
-        if len(output) not in (count, 2 * count) or len(moves.share) != count:
-            return output
-        first = 0 if self._prompts_first or len(output) == count else count
-        moved = moves.move(output, slice(first, first + count), at, ratio)
-        mask = given.get(f"{TEXT}_mask")
-        if isinstance(mask, Tensor) and mask.shape == output.shape[:2]:
-            return torch.where(mask[..., None] > 0, moved, output)  # padding stays
-        return moved
-
-
-def block_of(network: nn.Module) -> nn.Module | None:
-    """The block of a network that is moved; None if there is none."""
-    middle = getattr(network, "mid_block", None)
-    if isinstance(middle, nn.Module):
-        return middle
-    children = dict(network.named_children())
-    lists = {it: one for it, one in children.items() if isinstance(one, nn.ModuleList) and len(one)}
-    blocks = lists.get("transformer_blocks") or max(lists.values(), key=len, default=None)
-    return None if blocks is None else blocks[len(blocks) // 3]
+    def own_rows(self, rows: int, count: int) -> slice | None:
+        """See `MovedBlocks.own_rows`."""
+        if rows not in (count, 2 * count) or count != len(self._watch.step.sample):
+            return None
+        first = 0 if self._prompts_first or rows == count else count
+        return slice(first, first + count)

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from torch import Tensor
+
 from vendi_guidance.guidance import budget, inside, perturbed, published, rounds, timing
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.score import Score
@@ -35,6 +37,9 @@ class Engine:
         settings: the call's settings.
         memory: the finished samples; one memory may serve many calls.
 
+    Attributes:
+        moves: those made inside the network; None before they begin, and where there are none.
+
     Example:
         >>> import torch
         >>> settings = Published(objective="rke", scale=0.1)
@@ -52,7 +57,7 @@ class Engine:
         self.memory = memory
         self._score: Score | None = None
         self._rounds_are_made = False
-        self._moves: inside.Moves | None = None
+        self.moves: inside.Moves | None = None
         self._first: rounds.First | None = None
         is_automatic = (
             isinstance(settings, Rounds)
@@ -110,25 +115,15 @@ class Engine:
     def modify(self, step: Step, remark: str = "") -> Step:
         """The step with guided latents; `remark` ends the line logged for a call of few steps.
         ValueError if the samples do not fit the memory's, or rounds cannot be made."""
-        if self._score is None:
-            self._score = self.memory.score(self.settings, step.prompts)
         self._rounds_are_made, self._is_pending = True, False
         if isinstance(self.settings, Published):
-            return published.ascend(step, self._score, self.settings)
-        settings, network, proposed = self.settings, timing.network_of(step), None
+            return published.ascend(step, self._score_of(step), self.settings)
+        settings, network = self.settings, timing.network_of(step)
         is_distilled, proposer = timing.is_distilled(step), self.proposer(step, settings)
-        if self._is_asked(step):
-            if network.is_undistilled:
-                self._moves_inside = inside.needs_cfg(perturbed.propose(step, sigma=0)[1])
-            else:
-                proposed = perturbed.propose(step)
-                is_varied = inside.is_varied(step, self._score, proposed[1])
-                self._moves_inside = inside.needs_cfg(network.denoised) or is_varied
-            self._rounds_are_made = self._moves_inside or proposer.is_due(step, settings)
-        if self._moves_inside:
-            moved = self._move_inside(step, self._score, settings)
-            self._rounds_are_made = moved is not None or proposer.is_due(step, settings)
-            step = moved or step
+        was_open = self._moves_inside or self._is_asked(step)
+        step, proposed = self.begin(step)
+        if was_open:
+            self._rounds_are_made = bool(self._moves_inside) or proposer.is_due(step, settings)
         if self._moves_inside or not self._rounds_are_made:
             return step
         if is_distilled:
@@ -140,18 +135,39 @@ class Engine:
                 times = made / stock
                 logger.info("%.3g times the stock call's evaluations of the network", times)
         if proposed and proposer is PROPOSERS["prompt"]:
-            return perturbed.repeat(step, self._score, settings, proposed)
+            return perturbed.repeat(step, self._score_of(step), settings, proposed)
         if proposer is PROPOSERS["gradient"] and self._first is not None:
-            share = self._first.share(step, self._score)
-            return rounds.repeat(step, self._score, settings, share)
-        return proposer.repeat(step, self._score, settings)
+            share = self._first.share(step, self._score_of(step))
+            return rounds.repeat(step, self._score_of(step), settings, share)
+        return proposer.repeat(step, self._score_of(step), settings)
+
+    def _score_of(self, step: Step) -> Score:
+        if self._score is None:
+            self._score = self.memory.score(self.settings, step.prompts)
+        return self._score
+
+    def begin(self, step: Step) -> tuple[Step, tuple[Tensor, Tensor] | None]:
+        """The step with moves inside the network, where they are made after `observe`; and what a
+        perturbed prompt proposed, if that was asked."""
+        score, settings, proposed = self._score_of(step), self.settings, None
+        if self._is_asked(step):
+            network = timing.network_of(step)
+            if network.is_undistilled:
+                self._moves_inside = inside.needs_cfg(perturbed.propose(step, sigma=0)[1])
+            else:
+                proposed = perturbed.propose(step)
+                is_varied = inside.is_varied(step, score, proposed[1])
+                self._moves_inside = inside.needs_cfg(network.denoised) or is_varied
+        if self._moves_inside and isinstance(settings, Rounds):
+            step = self._move_inside(step, score, settings) or step
+        return step, proposed
 
     def _move_inside(self, step: Step, score: Score, settings: Rounds) -> Step | None:
         """The step with moves inside the network. If none can be made, None where rounds are made
         instead, else ValueError."""
         begun = None if score.exemplars else inside.begin(step, score, settings)
         if begun is not None:
-            self._moves, step = begun
+            self.moves, step = begun
             logger.info('moves inside the network (proposal="gradient": rounds)')
             return step
         if settings.proposal is None:
@@ -182,6 +198,8 @@ class Engine:
         w becomes 1 + share (w - 1). `are_made` if rounds are scheduled before this step."""
         if self._moves_inside:
             return float(level.ratio > inside.CFG_STOP)
+        if self.moves is not None:  # without guidance
+            return 1.0
         if isinstance(self.settings, Rounds) and (are_made or self._rounds_are_made):
             return timing.share_of_cfg(level.ratio, self.settings)
         return 0.0
@@ -189,7 +207,7 @@ class Engine:
     def remember(self, step: Step) -> None:
         """Add the finite samples of a call's last step to the memory."""
         features = self.settings.build_space().remember(step.pipeline, step.latents)
-        for seen in self._moves.seen if self._moves and self.memory.keeps_features else ():
+        for seen in self.moves.seen if self.moves and self.memory.keeps_features else ():
             if len(seen) == len(step.latents):
                 self.memory.add(seen, step.prompts)
         self.memory.add(features, step.prompts)

@@ -91,19 +91,21 @@ class Moves:
 
         Args:
             h: (n b, c, height, width) or (n b, t, c).
-            own: the rows with the prompts. The first output of a step has them, and later ones,
-                without prompts, are moved in the same direction.
+            own: the rows with the prompts. Only those of a step's first output are read; later
+                ones are moved in the same direction.
         """
         x = h if h.ndim == 4 else h.mT
         if at != self._at:
             self._at, self._direction = at, self._towards(x[own], ratio)
-        length = torch.linalg.vector_norm(as_rows(x), dim=1).view(-1, len(self._direction), 1)
-        step = (length * self.share * as_rows(self._direction)).view_as(x).to(x.dtype)
+        # other outputs of a step may have another size, as negative prompts of other lengths do
+        unit = unit_rows(as_rows(F.interpolate(self._direction, x.shape[2:], mode="nearest")))
+        length = torch.linalg.vector_norm(as_rows(x), dim=1).view(-1, len(unit), 1)
+        step = (length * self.share * unit).view_as(x).to(x.dtype)
         moved = x + step.where(step.isfinite(), 0)
         return moved if h.ndim == 4 else moved.mT
 
     def _towards(self, x: Tensor, ratio: float) -> Tensor:
-        """(b, c, ...) directions of the score's gradient, of unit length."""
+        """(b, c, ...) gradients of the score, of `PARTS` x `PARTS` or `PARTS`^2 means."""
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         if x.ndim == 4:
             pooled = F.adaptive_avg_pool2d(x, PARTS)
@@ -114,8 +116,7 @@ class Moves:
         self.seen = [it for it in self.seen if it.ndim != features.ndim] + [features]
         window = self._score.window.of_shape(features.shape[1:])
         found = self._score.objective.gradient(features, self._prompts, window).gradient
-        whole = F.interpolate(found.view_as(pooled), x.shape[2:], mode="nearest")
-        return unit_rows(as_rows(whole)).view_as(whole)
+        return found.view_as(pooled)
 
 
 def needs_cfg(clean: Tensor) -> bool:
