@@ -31,10 +31,10 @@ from vendi_guidance.commands.cli import Command
 from vendi_guidance.evaluation.report.html import evenly_spaced
 from vendi_guidance.features.probe import TRAINING_FEATURES
 from vendi_guidance.runs.plan import RunOptions
-from vendi_guidance.runs.setup import Sweep
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
+from vendi_guidance.tuning.dial import Sweep
 
 COUNT = click.IntRange(1)
 ALL = 10**6

@@ -29,9 +29,9 @@ from scripts.comparison.models import MODELS, NAMED, OPEN
 from scripts.comparison.pages import table_of
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.settings import Rounds, adjusted
-from vendi_guidance.runs.setup import Sweep
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.scores.subsampling import Estimate
+from vendi_guidance.tuning.dial import Sweep
 
 ROOT = Path(__file__).parents[2]
 LOG = Path(__file__).with_name("choices.jsonl")

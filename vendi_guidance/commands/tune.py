@@ -33,11 +33,11 @@ from vendi_guidance.commands.run_options import (
 from vendi_guidance.commands.scoring_options import judge_option, open_scoring, scoring_options
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.plan import RunOptions
-from vendi_guidance.runs.setup import Sweep, check_prompts_are_seen
+from vendi_guidance.runs.setup import check_prompts_are_seen
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.prompt_files import open_prompts
-from vendi_guidance.tuning.dial import in_words, sweep, verdict
+from vendi_guidance.tuning.dial import Sweep, in_words, sweep, verdict
 from vendi_guidance.tuning.page import save_page
 
 SEVERAL, SEED = click.IntRange(2), click.IntRange(0, 2**62)

@@ -1,4 +1,4 @@
-"""Preparation of a run from the options of `vendi-guidance generate`, or of several of one model.
+"""Preparation of a run from the options of `vendi-guidance generate`.
 
 `open_run` finds and loads the model, locks the output folder, and returns a `Runner`, which
 generates the images.
@@ -8,9 +8,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -24,7 +22,7 @@ from vendi_guidance.runs.folder import Progress, RunFolder
 from vendi_guidance.runs.loading import Model, find, load
 from vendi_guidance.runs.models import fingerprint
 from vendi_guidance.runs.plan import MANIFEST, Manifest, Plan, RunOptions, read, versions
-from vendi_guidance.runs.runner import Runner, Sampler
+from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts
@@ -160,51 +158,3 @@ def _claim(
         )
     folder.recover()
     return manifest.version_changes(began)
-
-
-@dataclass(eq=False)
-class Sweep:
-    """Generates runs of one model with different settings one after the other, each in its own
-    folder, and loads the model once."""
-
-    options: RunOptions  # shared by all runs; `output` is the parent of their folders
-    stop: Stop
-    # called with the number of images that a run has just generated or already had
-    on_images: Callable[[int], object] = field(default=lambda count: None)
-    tell: Callable[[str], object] = field(default=lambda remark: None)  # see `open_run`
-
-    @cached_property
-    def model(self) -> Model:
-        """The model, not yet loaded; ValueError, OSError or ImportError if it cannot be used."""
-        return find(self.options)
-
-    @cached_property
-    def _loaded(self) -> Any:
-        return load(self.model, self.options.device)
-
-    def generate(
-        self,
-        name: str,
-        diversity: dict[str, Any],
-        *,
-        sampler: Sampler | None = None,
-        **changes: Any,
-    ) -> Path:
-        """Generate the run with this name, guidance settings and other changes of the options, or
-        resume it if its folder, which is returned, exists. ValueError or OSError if it fails;
-        SystemExit if a signal asked to stop, after which the next call resumes it.
-        """
-        folder = self.options.output / name
-        changes = {"diversity": diversity, "output": folder, "resume": True, **changes}
-        options = replace(self.model.options, **changes)
-        with ExitStack() as stack:
-            group = ProcessGroup(0, 1, options.device)
-            run = open_run(options, group, self.stop, stack, self._loaded, self.tell)
-            run.sampler = sampler
-            self.on_images(run.progress.done)
-            for made in run.rounds():
-                self.on_images(made)
-            if run.stopped_by is not None:
-                raise SystemExit(128 + run.stopped_by)
-        self.stop.in_batch = False
-        return folder

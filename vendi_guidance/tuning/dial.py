@@ -1,17 +1,26 @@
 """The same prompts and seeds at several values of the dial, each a run in its own folder, which is
 compared with the run at 0, the stock pipeline, by the evaluator's scores."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import nan
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.evaluation.results import Report
-from vendi_guidance.runs.setup import Sweep
+from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.runs.loading import Model, find, load
+from vendi_guidance.runs.plan import RunOptions
+from vendi_guidance.runs.runner import Sampler
+from vendi_guidance.runs.setup import open_run
+from vendi_guidance.runs.signals import Stop
 from vendi_guidance.scores.subsampling import mean_over_prompts
 from vendi_guidance.storage.imagefolder import read_timings
 
@@ -20,6 +29,49 @@ NO_JUDGE = (
     "the images. --clip clip, --attributes FILE (for prompts that name values) or --probe FOLDER "
     "adds a judge; the command then reuses these images."
 )
+
+
+@dataclass(eq=False)
+class Sweep:
+    """Generates runs of one model with different settings one after the other, each in its own
+    folder, and loads the model once."""
+
+    options: RunOptions  # shared by all runs; `output` is the parent of their folders
+    stop: Stop
+    # called with the number of images that a run has just generated or already had
+    on_images: Callable[[int], object] = field(default=lambda count: None)
+    tell: Callable[[str], object] = field(default=lambda remark: None)  # see `open_run`
+
+    @cached_property
+    def model(self) -> Model:
+        """The model, not yet loaded; ValueError, OSError or ImportError if it cannot be used."""
+        return find(self.options)
+
+    @cached_property
+    def _loaded(self) -> Any:
+        return load(self.model, self.options.device)
+
+    def generate(
+        self, name: str, diversity: dict[str, Any], sampler: Sampler | None = None, **changes: Any
+    ) -> Path:
+        """Generate the run with this name, guidance settings and other changes of the options, or
+        resume it if its folder, which is returned, exists. ValueError or OSError if it fails;
+        SystemExit if a signal asked to stop, after which the next call resumes it.
+        """
+        folder = self.options.output / name
+        changes = {"diversity": diversity, "output": folder, "resume": True, **changes}
+        options = replace(self.model.options, **changes)
+        with ExitStack() as stack:
+            group = ProcessGroup(0, 1, options.device)
+            run = open_run(options, group, self.stop, stack, self._loaded, self.tell)
+            run.sampler = sampler
+            self.on_images(run.progress.done)
+            for made in run.rounds():
+                self.on_images(made)
+            if run.stopped_by is not None:
+                raise SystemExit(128 + run.stopped_by)
+        self.stop.in_batch = False
+        return folder
 
 
 @dataclass(frozen=True)
