@@ -140,7 +140,9 @@ def judge_demo_models() -> None:
         demo, about = Demo(name), MODELS[name]
         for sampler in samplers:
             for file in (about.prompts, about.named):
-                texts = (ROOT / "assets" / "prompts" / f"{file}.txt").read_text().splitlines()[:PROMPTS]
+                texts = (
+                    (ROOT / "assets" / "prompts" / f"{file}.txt").read_text().splitlines()[:PROMPTS]
+                )
                 report = []
                 for title, model in (("without", demo.model), ("with", guided(demo.model, 0.5))):
                     images = generated(demo, model, texts, sampler)

@@ -24,12 +24,11 @@ from scripts.experiments.convergence import (
     BLACK,
     BLUE,
     GREEN,
-    PALETTE,
     VERMILION,
     output_option,
     save,
 )
-from scripts.experiments.samples import SCORES, Pairs, Scores
+from scripts.experiments.samples import SCORES, Scores
 from vendi_guidance import Gaussian, RandomFourier, find_modes
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.features.probe import load_probe
@@ -38,7 +37,6 @@ from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 
 COLOURS = dict(zip(SCORES, (VERMILION, BLUE, GREEN, BLACK), strict=True))
-TEXT_MODES, IMAGE_MODES = (1, 2, 3, 4), (2, 4, 6)
 BATCH = 8
 MODES, TOP = 10, 20
 PIXEL_KERNEL = Gaussian(4.0)  # for pixels in [0, 1]
@@ -57,31 +55,6 @@ def main() -> None:
 
 
 main.add_command(convergence.main, "convergence")
-
-
-@main.command(cls=Command, context_settings={"show_default": True})
-@output_option
-@click.option("--pairs", "count", type=click.IntRange(min=12), default=1000, help="Sample size.")
-@repeats_option
-def mixtures(output: Path, count: int, repeats: int) -> None:
-    """Gaussian mixtures in two dimensions (Conditional-Vendi, figure 11)."""
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    rows = figure.subplots(2, 3, width_ratios=[2, 2, 3])
-    sweeps = [
-        ("text modes, 4 image modes", TEXT_MODES, [(modes, 4) for modes in TEXT_MODES]),
-        ("image modes, 2 text modes", IMAGE_MODES, [(2, modes) for modes in IMAGE_MODES]),
-    ]
-    for (first, last, lines), (title, modes, settings) in zip(rows, sweeps, strict=True):
-        mixtures = [
-            [samples.mixture(*setting, count, i) for setting in settings] for i in range(repeats)
-        ]
-        scores = collect(samples.mixture_scores(pairs) for pairs in mixtures)
-        print_means(title, modes, scores)
-        scatter(first, mixtures[0][0], *settings[0])
-        scatter(last, mixtures[0][-1], *settings[-1])
-        plot(lines, modes, scores)
-        lines.set(xlabel=title, xticks=modes, ylim=(0, None))
-    save(figure, output)
 
 
 @main.command(cls=Command, context_settings={"show_default": True})
@@ -204,15 +177,6 @@ def plot(ax: Axes, settings: Sequence[float], scores: Scores) -> None:
         ax.fill_between(settings, *band, color=colour, alpha=0.2, linewidth=0)
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
-
-
-def scatter(ax: Axes, pairs: Pairs, text_modes: int, image_modes: int) -> None:
-    """Plot the images of pairs, coloured by the modes of their texts."""
-    across, up = pairs.images.T
-    ax.scatter(across, up, s=4, c=np.array(PALETTE)[pairs.groups], linewidths=0)
-    ax.set_title(f"images: {image_modes} modes; texts, as colours: {text_modes}", fontsize=10)
-    ax.set_aspect("equal")
-    ax.set_axis_off()
 
 
 if __name__ == "__main__":

@@ -12,21 +12,12 @@ from scripts.experiments import __main__ as experiments, samples
 from tests.helpers.commands import succeeds
 from vendi_guidance import Gaussian
 
-PAIRS = 240
 KERNELS = Gaussian(1.0), Gaussian(0.5)
 digits = cache(mnist_data)
 
 
 def rises(values):
     return bool((np.diff(values) > 0).all())
-
-
-def test_more_text_modes_leave_less_to_the_images_and_say_more():
-    """The first row of Conditional-Vendi's figure 11."""
-    mixtures = [samples.mixture(modes, 4, PAIRS, 0) for modes in (1, 2, 3, 4)]
-    scores = samples.mixture_scores(mixtures)
-    assert rises(-scores["Conditional-Vendi"])
-    assert rises(scores["Information-Vendi"])
 
 
 def prompts_and_images():
@@ -60,7 +51,6 @@ def test_what_prompts_name_is_no_diversity_of_the_model(named):
 @pytest.mark.parametrize(
     "words",
     [
-        ["mixtures", "--pairs", 24, "--repeats", 2],
         ["digits", "--items", 20, "--repeats", 2],
         ["named", "--images-per-prompt", 1, "--steps", 4, "--looks", 2],
         ["convergence", "--items", 120],
