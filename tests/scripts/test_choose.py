@@ -7,7 +7,7 @@ import pytest
 from scripts.comparison import choose
 from scripts.comparison.pages import Result, Row
 from tests.helpers.commands import assert_refused, invoke, succeeds
-from vendi_guidance.adapter import blocks
+from vendi_guidance.adapter import moved
 from vendi_guidance.guidance import inside
 from vendi_guidance.scores.subsampling import Estimate
 
@@ -36,7 +36,7 @@ def compared(monkeypatch):
 
     monkeypatch.setattr(choose, "compare", compare)
     monkeypatch.setattr(inside, "ABOVE", inside.ABOVE)  # so that both are restored
-    monkeypatch.setattr(blocks, "ABOVE", inside.ABOVE)
+    monkeypatch.setattr(moved, "ABOVE", inside.ABOVE)
     return calls
 
 
@@ -48,7 +48,7 @@ def test_a_setting_is_tried_on_tuning_prompts_and_a_line_of_it_is_added(compared
     assert all(lines == {"open": 2, "named": 3} for _, lines, _ in compared)
     name = f"default-0.5-level=0.3-{INSIDE}:ABOVE=2.5-{choose.code()}"
     assert compared[0][2] == [(s, each) for s in (0, 9) for each in ("unguided", name)]
-    assert inside.ABOVE == blocks.ABOVE == 2.5  # where it is imported by name, too
+    assert inside.ABOVE == moved.ABOVE == 2.5  # where it is imported by name, too
     first, *_ = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
     assert first["settings"] == {"diversity": 0.5, "level": 0.3} and first["seeds"] == [0, 9]
     assert first["scores"]["FD"] == 10.5 and first["unguided"] == PLAIN
