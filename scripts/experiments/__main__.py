@@ -23,7 +23,6 @@ from scripts.experiments import convergence, samples
 from scripts.experiments.convergence import (
     BLACK,
     BLUE,
-    GREEN,
     VERMILION,
     output_option,
     save,
@@ -36,7 +35,7 @@ from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 
-COLOURS = dict(zip(SCORES, (VERMILION, BLUE, GREEN, BLACK), strict=True))
+COLOURS = dict(zip(SCORES, (VERMILION, BLUE, BLACK), strict=True))
 BATCH = 8
 MODES, TOP = 10, 20
 PIXEL_KERNEL = Gaussian(4.0)  # for pixels in [0, 1]
