@@ -20,13 +20,7 @@ from tqdm import tqdm
 from scripts.benchmarks.measuring import table
 from scripts.demo.emoji import KERNELS, caption
 from scripts.experiments import convergence, samples
-from scripts.experiments.convergence import (
-    BLACK,
-    BLUE,
-    VERMILION,
-    output_option,
-    save,
-)
+from scripts.experiments.convergence import BLACK, BLUE, VERMILION, output_option, save
 from scripts.experiments.samples import SCORES, Scores
 from vendi_guidance import Gaussian, RandomFourier, find_modes
 from vendi_guidance.commands.cli import Command
