@@ -17,8 +17,6 @@ from vendi_guidance.storage.files import whole_file
 
 DATA = Path(__file__).with_name("photos-search.jsonl")
 FIGURE = Path(__file__).parents[2] / "docs/figures/photos-search.png"
-CHOSEN = {"k": 0.15}
-AXES = {"looks": "looks", "kept": "named kept", "vendi": "Vendi", "FD": "FD (lower is better)"}
 MARKERS = {"no moves": "s", "length": "o", "other variants": ".", "rounds": "^", "distilled": "x"}
 
 
@@ -33,7 +31,7 @@ def kind_of(arm: Mapping[str, Any]) -> str:
 
 def main() -> None:
     lines = [json.loads(line) for line in DATA.read_text("utf-8").splitlines()]
-    [chosen] = [line for line in lines if line["arm"] == CHOSEN]
+    [chosen] = [line for line in lines if line["arm"] == {"k": 0.15}]
     figure = Figure(figsize=(9, 3.6), dpi=100, layout="constrained")
     for axes, (x, y) in zip(
         figure.subplots(1, 2), (("looks", "kept"), ("vendi", "FD")), strict=True
@@ -42,7 +40,7 @@ def main() -> None:
             own = [line for line in lines if kind_of(line["arm"]) == kind]
             axes.scatter([it[x] for it in own], [it[y] for it in own], marker=marker, label=kind)
         axes.scatter(chosen[x], chosen[y], 160, "none", edgecolors="black", label="chosen")
-        axes.set(xlabel=AXES[x], ylabel=AXES[y])
+        axes.set(xlabel=x, ylabel=y)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False)
     with whole_file(FIGURE) as temporary:
         figure.savefig(temporary, format="png")
