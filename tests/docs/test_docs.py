@@ -108,10 +108,13 @@ def command_lines():
 
 
 @pytest.mark.parametrize(("place", "line"), command_lines())
-def test_a_command_on_a_page_can_be_given(place, line):
+def test_a_command_on_a_page_can_be_given(place, line, monkeypatch):
     name, *words = shlex.split(line, comments=True)
     command = main.get_command(click.Context(main), name)
     assert command is not None, f"{place}: there is no command {name}"
+    for option in command.params:
+        if option.name == "device":  # which this machine may not have
+            monkeypatch.setattr(option, "callback", None)
     command.make_context(name, words)
 
 

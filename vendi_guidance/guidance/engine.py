@@ -136,8 +136,9 @@ class Engine:
                 logger.info("%.3g times the stock call's evaluations of the network", times)
         if proposed and proposer is PROPOSERS["prompt"]:
             return perturbed.repeat(step, self._score_of(step), settings, proposed)
-        if proposer is PROPOSERS["gradient"] and self._first is not None:
-            share = self._first.share(step, self._score_of(step))
+        first = self._first
+        if proposer is PROPOSERS["gradient"] and first and first.clean.shape == step.latents.shape:
+            share = first.share(step, self._score_of(step))
             return rounds.repeat(step, self._score_of(step), settings, share)
         return proposer.repeat(step, self._score_of(step), settings)
 
