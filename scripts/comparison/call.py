@@ -15,6 +15,7 @@ from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.tokens import with_tokens
+from vendi_guidance.scores.groups import rows_by_label
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ class Call:
     prompts: list[str]
     seeds: list[int]
     arguments: dict[str, Any]
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The images of each prompt with several."""
+        rows = rows_by_label(self.prompts, len(self.prompts))
+        return [own for own in rows.values() if len(own) > 1]
 
     def images(self, **changes: Any) -> list[Image]:
         """Call the pipeline, with some arguments changed."""

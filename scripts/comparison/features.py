@@ -14,7 +14,6 @@ from PIL.Image import Image
 from torch import Tensor, nn
 
 from scripts.comparison.call import Call, Step
-from vendi_guidance.scores.groups import rows_by_label
 
 FIRST_STEPS = 0.15  # of DAVE and contextual repulsion
 SELF_GUIDED, DISPERSIONS, PROJECTED = 0.2, 30, 0.4  # of FSG: steps, iterations, beta
@@ -174,5 +173,4 @@ def _with_image(output: Any, change: Callable[[Tensor], Tensor]) -> Any:
 def _groups(call: Call, rows: int) -> list[list[int]]:
     """The rows of each prompt with several samples, in each part of CFG."""
     count = len(call.prompts)
-    own = [it for it in rows_by_label(call.prompts, count).values() if len(it) > 1]
-    return [[row + first for row in it] for first in range(0, rows, count) for it in own]
+    return [[row + first for row in it] for first in range(0, rows, count) for it in call.groups]

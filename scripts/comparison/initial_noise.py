@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from scripts.comparison.call import Call, Step
-from vendi_guidance.adapter.arguments import input_name, tensor_of
+from vendi_guidance.adapter.arguments import input_name, input_of, tensor_of
 from vendi_guidance.adapter.levels import Reader
 from vendi_guidance.adapter.patching import Patch
-from vendi_guidance.scores.groups import rows_by_label
 
 ITERATIONS, TEMPERATURE, POOLING = 3, 0.1, 4  # of CNO
 
@@ -77,7 +76,7 @@ def _optimize(call: Call, step: Step, start: Tensor, rate: float) -> Any:
     size, scale = math.hypot(*level), reader.input_scale(level)
     noise = (start.float() / size).requires_grad_()
     optimizer = torch.optim.Adam([noise], lr=rate)
-    groups = [it for it in rows_by_label(call.prompts, len(noise)).values() if len(it) > 1]
+    groups = call.groups
     reference = None
     for _ in range(ITERATIONS if groups else 0):
         latents = noise.detach() * size
@@ -117,7 +116,7 @@ def contrast(predicted: Tensor, reference: Tensor) -> Tensor:
 def _output_for(step: Step, inputs: Tensor) -> Any:
     """The network's output for other inputs, the same ones in all parts of CFG."""
     _, forward, args, kwargs, _ = step.evaluation
-    given = tensor_of(args[0] if args else kwargs[input_name(kwargs)])
+    given = tensor_of(input_of(args, kwargs))
     full = torch.cat([inputs.to(given.dtype)] * (len(given) // len(inputs)))
     if args:
         return forward(full, *args[1:], **kwargs)

@@ -8,11 +8,7 @@ from typing import Any, NamedTuple
 from PIL.Image import Image
 
 from scripts.comparison.call import Call
-from scripts.comparison.features import (
-    contextual_repulsion,
-    dc_attenuation,
-    feature_self_guidance,
-)
+from scripts.comparison.features import contextual_repulsion, dc_attenuation, feature_self_guidance
 from scripts.comparison.initial_noise import contrastive_noise, pink_noise
 from scripts.comparison.models import MODELS
 from scripts.comparison.prompt_noise import cads, seed_variance

@@ -11,7 +11,6 @@ from scripts.comparison.call import Call, Step
 from vendi_guidance.adapter.arguments import in_form_of, input_of, tensor_of
 from vendi_guidance.adapter.levels import Reader
 from vendi_guidance.adapter.undistilled import ADAPTERS, answer
-from vendi_guidance.scores.groups import rows_by_label
 
 LEAST_SIGMA, MOST_SIGMA = 1.0, 1e4  # of particle guidance
 
@@ -60,8 +59,7 @@ def particle_guidance(call: Call, scale: float) -> list[Image]:
     For n samples of d values, the gradient's norm is about log(n) / sqrt(d) and the latents' norm
     grows with sqrt(d): at twice the height and width, the same effect takes four times the scale.
     """
-    scheduler, labels = call.pipe.scheduler, rows_by_label(call.prompts, len(call.prompts))
-    groups = [rows for rows in labels.values() if len(rows) > 1]
+    scheduler, groups = call.pipe.scheduler, call.groups
 
     def evaluate(step: Step) -> Any:
         reader, raw = Reader(scheduler), step.output()

@@ -155,10 +155,11 @@ class Engine:
             network = timing.network_of(step)
             if network.is_undistilled:
                 self._moves_inside = inside.needs_cfg(perturbed.propose(step, sigma=0)[1])
+            elif inside.needs_cfg(network.denoised):
+                self._moves_inside = True
             else:
                 proposed = perturbed.propose(step)
-                is_varied = inside.is_varied(step, score, proposed[1])
-                self._moves_inside = inside.needs_cfg(network.denoised) or is_varied
+                self._moves_inside = inside.is_varied(step, score, proposed[1])
         if self._moves_inside and isinstance(settings, Rounds):
             step = self._move_inside(step, score, settings) or step
         return step, proposed

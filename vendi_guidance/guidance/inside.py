@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vendi_guidance.guidance.samples import as_rows, unit_rows
-from vendi_guidance.guidance.score import SAME, Score, distances, spread
+from vendi_guidance.guidance.samples import as_rows, lengths, unit_rows
+from vendi_guidance.guidance.score import Score, distances, spread
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.timing import network_of
@@ -122,7 +122,7 @@ class Moves:
 def needs_cfg(clean: Tensor) -> bool:
     """Whether a network is taken to need CFG to know its prompts, from its (b, ...) first
     prediction of clean latents with the prompts."""
-    size = _lengths(clean) / clean[0].numel() ** 0.5
+    size = lengths(clean) / clean[0].numel() ** 0.5
     return bool(size[size.isfinite()].mean() < DECIDED)
 
 
@@ -132,7 +132,7 @@ def is_varied(step: Step, score: Score, proposal: Tensor) -> bool:
     network = network_of(step)
     clean = network.denoised
     apart = distances(step, score, clean, network.levels[0]).nanmedian(dim=1, keepdim=True).values
-    moved = _lengths(proposal - clean) / apart
+    moved = lengths(proposal - clean) / apart
     return bool(moved[moved.isfinite()].mean() < VARIED)
 
 
@@ -149,17 +149,15 @@ def begin(step: Step, score: Score, settings: Rounds) -> tuple[Moves, Step] | No
     if found := network.without_prompts():
         without, scale = found
         added = scale * (plain - without)
-        plain, unit = without + added, OF_CFG * _lengths(added)
+        plain, unit = without + added, OF_CFG * lengths(added)
     change = network.denoise_moved(moves) - plain
     if len(moves.seen) and not moves.has_direction:  # a lone image, and none is remembered
         network.move_inside(moves)
         return moves, step
-    alike = (score.objective.similarity(step.prompts, change) > SAME).to(change)
     if not found:
         unit = OF_SPREAD * spread(distances(step, score, plain, network.levels[0]))
-    # means over a prompt, without samples that contain NaN, and lone ones, which have no distance
-    unit, moved = (alike @ it.nan_to_num(0, 0, 0) for it in (unit, _lengths(change)))
-    ratio = settings.diversity / DIVERSITY * unit / moved
+    # lone samples have no distance
+    ratio = settings.diversity / DIVERSITY * score.ratio(step.prompts, unit, lengths(change))
     if (TRIAL * ratio > LONGEST).all():
         return None
     moves.share = (TRIAL * ratio).nan_to_num(0).clamp(max=LONGEST)
@@ -171,7 +169,3 @@ def begin(step: Step, score: Score, settings: Rounds) -> tuple[Moves, Step] | No
     network.move_inside(moves)
     network.restart(clean, noise)
     return moves, step.with_finite_latents(end.mix(clean, noise))
-
-
-def _lengths(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(as_rows(x), dim=1, keepdim=True)

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from vendi_guidance.guidance.budget import affordable, asked_for
 from vendi_guidance.guidance.noise import Noise
-from vendi_guidance.guidance.samples import as_rows
-from vendi_guidance.guidance.score import SAME, Score, between, distances, spread
+from vendi_guidance.guidance.samples import lengths
+from vendi_guidance.guidance.score import Score, between, distances, spread
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Level, Prediction, Step
 from vendi_guidance.guidance.timing import level_of_rounds, network_of, shortening
@@ -58,9 +58,7 @@ class First(NamedTuple):
         """(b, 1) share of the length of moves, the same for all samples of a prompt: 1 where the
         prompt moves predictions far."""
         apart = spread(distances(step, score, self.clean, self.level))
-        added = as_rows(self.clean - self.without).norm(dim=1, keepdim=True)
-        alike = (score.objective.similarity(step.prompts, added) > SAME).to(added)
-        reach = (alike @ added.nan_to_num(0, 0, 0)) / (alike @ apart.nan_to_num(0, 0, 0))
+        reach = score.ratio(step.prompts, lengths(self.clean - self.without), apart)
         return (reach / REACH).clamp(max=1.0).nan_to_num(1.0)
 
 
@@ -87,14 +85,12 @@ def repeat(step: Step, score: Score, settings: Rounds, share: Tensor | float = 1
         for _ in range(candidates):
             z = start.mix(clean, noise.like(clean))
             # a share of |z|; NaN, so no move, while a sample alone has no distance yet
-            length = fading * start.signal * distance / as_rows(z).norm(dim=1, keepdim=True)
-            length = share * length
+            length = share * (fading * start.signal * distance / lengths(z))
             moved.append(score.move(z, direction, length.nan_to_num(0)))
         before, tried = clean, torch.stack(moved)
         predicted = network.denoise(tried.flatten(0, 1), start).view(tried.shape)
         noisy, clean = score.choose(step, tried, predicted)
-        changes = as_rows(before - clean).norm(dim=1, keepdim=True)
-        distance = distance.where(distance.isfinite(), ALONE * changes)
+        distance = distance.where(distance.isfinite(), ALONE * lengths(before - clean))
 
     remaining = (noisy - start.signal * clean) / start.noise
     network.restart(clean, remaining)

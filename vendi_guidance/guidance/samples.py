@@ -35,6 +35,11 @@ def squared_norm(matrix: Tensor) -> Tensor:
     return torch.linalg.vector_norm(matrix, dim=1).double().square().sum()
 
 
+def lengths(x: Tensor) -> Tensor:
+    """(b, 1) lengths of the flattened rows of x: (b, ...)."""
+    return torch.linalg.vector_norm(as_rows(x), dim=1, keepdim=True)
+
+
 class Samples:
     """The last `size` samples of one shape: see `SlidingWindow`."""
 

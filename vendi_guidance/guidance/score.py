@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.objectives import Objective
-from vendi_guidance.guidance.samples import as_rows, unit_rows
+from vendi_guidance.guidance.samples import as_rows, lengths, unit_rows
 from vendi_guidance.guidance.spaces import Space
 from vendi_guidance.guidance.step import Level, Step
 from vendi_guidance.guidance.timing import network_of
@@ -62,6 +62,12 @@ class Score:
         self.count_skipped(finite)
         return moved.where(finite, z).view_as(latents).to(latents.dtype)
 
+    def ratio(self, prompts: Tensor | None, one: Tensor, other: Tensor) -> Tensor:
+        """(b, 1) ratios of two numbers of each sample, (b, 1), both averaged over its prompt's
+        samples without NaN and infinity."""
+        alike = (self.objective.similarity(prompts, one) > SAME).to(one)
+        return (alike @ one.nan_to_num(0, 0, 0)) / (alike @ other.nan_to_num(0, 0, 0))
+
     def choose(self, step: Step, noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
         """Of (c, b, ...) candidates and the predictions for them, those (b, ...) whose predictions
         differ most."""
@@ -97,4 +103,4 @@ def distances(step: Step, score: Score, clean: Tensor, level: Level) -> Tensor:
     if found.isfinite().any():
         return found
     noise = level.noise * Noise(step.first_latents).like(clean)
-    return as_rows(network_of(step).denoise(noise, level) - clean).norm(dim=1, keepdim=True)
+    return lengths(network_of(step).denoise(noise, level) - clean)
