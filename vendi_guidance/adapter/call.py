@@ -7,10 +7,12 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
+from torch import Tensor
+
 from vendi_guidance.adapter.arguments import same
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.prompts import with_prompts
+from vendi_guidance.adapter.prompts import compared_prompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.adapter.undistilled import AUTO, Undistilled
 from vendi_guidance.guidance.engine import Engine
@@ -54,6 +56,7 @@ class Call:
         self._thread: int | None = None
         self._is_guided = False
         self._network: Network | None = None
+        self._prompts: tuple[Any, Any, Tensor | None] = (None, None, None)
         self._follow(pipeline)
 
     def close(self) -> None:
@@ -74,8 +77,7 @@ class Call:
         self._thread = get_ident()
         is_due = self._observe(step)
         if (self._prompt_input or self.settings.is_conditional) and (is_due or is_kept):
-            memory = self._engine.memory
-            step = with_prompts(step, tensors, self._prompt_input, self.settings, memory)
+            step = replace(step, prompts=self._prompts_of(step, tensors))
         if is_due:
             try:
                 step = self._modify(step)
@@ -85,6 +87,17 @@ class Call:
         if is_kept:
             self._engine.remember(step)
         return step
+
+    def _prompts_of(self, step: Step, tensors: dict[str, Any]) -> Tensor | None:
+        """The prompts' features; computed, and compared, once a call if the tensors stay as is."""
+        given = {name: it for name, it in tensors.items() if name != "latents"}
+        known = (it for it in given.values() if isinstance(it, Tensor) and not it.is_inference())
+        versions = [(id(it), it._version) for it in known]
+        if len(versions) < len(given) or versions != self._prompts[0]:
+            how = self._prompt_input, self.settings, self._engine.memory
+            found = compared_prompts(step.pipeline, tensors, *how)
+            self._prompts = versions, given, found  # ids stay those of the tensors that are kept
+        return self._prompts[2]
 
     def of_user(self, callback: Callable[..., Any], *given: Any) -> Any:
         """What the user's callback returns, of which the last argument is tensors or latents. If it

@@ -100,10 +100,6 @@ class ScaledCFG(threading.local):
         first = self.evaluations[0]
         return tensor_of(first.output)[self.prompt_rows(first)]
 
-    def of_prompts(self, evaluation: Evaluation, times: int = 1) -> Evaluation:
-        """An evaluation for the prompts only, repeated `times` times along the batch."""
-        return evaluation.of_rows(self.prompt_rows(evaluation), times)
-
     def evaluate(self, evaluation: Evaluation) -> Any:
         """The output that the pipeline gets from its network."""
         if self._key != self._watch.key:
@@ -136,7 +132,7 @@ class ScaledCFG(threading.local):
         else:
             raw, self.known = self.known, None
             if raw is None:
-                raw = self._forward(evaluation if is_alone else self.of_prompts(evaluation))
+                raw = self._forward(evaluation if is_alone else evaluation.of_rows(prompts))
             output = tensor_of(raw)
         output = _repeated(output, rows)
         if difference is not None:

@@ -187,7 +187,7 @@ class Network:
         network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
         factor = self._once("factor", lambda: self._factor(network_input, sample))
         sign = self._once("sign", self._sign)
-        asked = self.cfg.of_prompts(first, len(latents) // len(sample))
+        asked = first.of_rows(prompts, len(latents) // len(sample))
         args, kwargs = asked.args, asked.kwargs
         level = level or self.levels[0]
         if level != self.levels[0]:

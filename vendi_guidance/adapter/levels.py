@@ -186,10 +186,6 @@ def _stride(scheduler: Any) -> int:
     return scheduler.config.num_train_timesteps // scheduler.num_inference_steps
 
 
-def _ddim(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
-    return _down(scheduler, timestep, _stride(scheduler))  # even if the next timestep is another
-
-
 def _pndm(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
     stride, made = _stride(scheduler), scheduler.counter - 1
     if made < len(scheduler.prk_timesteps):  # Runge-Kutta: half a stride, stay, half a stride, stay
@@ -206,12 +202,9 @@ def _next(scheduler: Any, timestep: Any, final: Any = 1.0) -> tuple[Any, Any]:
     return table[int(timestep)], table[following[0]] if following else final
 
 
-def _tcd(scheduler: Any, timestep: Any) -> tuple[Any, Any]:
-    return _next(scheduler, timestep, scheduler.alphas_cumprod[0])
-
-
 FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
-    "DDIMScheduler": (_ddim, "alpha_bar"),
+    # even if the next timestep of the schedule is another
+    "DDIMScheduler": (lambda it, timestep: _down(it, timestep, _stride(it)), "alpha_bar"),
     "DDPMScheduler": (_next, "alpha_bar"),
     "DEISMultistepScheduler": (_listed, "scaled sigma"),
     "DPMSolverMultistepScheduler": (_listed, "scaled sigma"),
@@ -227,6 +220,6 @@ FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
     "LCMScheduler": (_next, "alpha_bar"),
     "LMSDiscreteScheduler": (_listed, "sigma"),
     "PNDMScheduler": (_pndm, "alpha_bar"),
-    "TCDScheduler": (_tcd, "alpha_bar"),
+    "TCDScheduler": (lambda it, timestep: _next(it, timestep, it.alphas_cumprod[0]), "alpha_bar"),
     "UniPCMultistepScheduler": (_listed, "scaled sigma"),
 }

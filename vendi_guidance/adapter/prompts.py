@@ -2,7 +2,6 @@
 pooled one, or else the mean over its tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
-from vendi_guidance.guidance.step import Step
 
 # Best first. Kandinsky 5 has a pooled "prompt_embeds_clip" too, but orders it differently.
 POOLED = ("add_text_embeds", "pooled_prompt_embeds", "prompt_embeds_pooled")
@@ -73,23 +71,23 @@ def prompt_features(
     return total / weights.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def with_prompts(
-    step: Step, tensors: Mapping[str, Any], name: str | None, settings: Settings, memory: Memory
-) -> Step:
-    """The step with its `prompt_features`. If no prompt bandwidth is known yet, pooled CLIP
-    embeddings set it to the published one."""
-    prompts = prompt_features(step.pipeline, tensors, name)
+def compared_prompts(
+    pipeline: Any, tensors: Mapping[str, Any], name: str | None, settings: Settings, memory: Memory
+) -> Tensor:
+    """`prompt_features`; ValueError if there are none. If no prompt bandwidth is known yet, pooled
+    CLIP embeddings set it to the published one."""
+    prompts = prompt_features(pipeline, tensors, name)
     if prompts is None:
-        kind, names = type(step.pipeline).__name__, prompt_inputs(step.pipeline)
+        kind, names = type(pipeline).__name__, prompt_inputs(pipeline)
         why = 'no prompt embeddings: use objective "rke" or "vendi"'
         if names:
             why = f"{names[0]} only if asked: call it with **guidance.on(pipe) in place of "
             why += "callback_on_step_end=guidance"
         raise ValueError(f"the objective compares prompts: {kind} gives its callback {why}")
     is_known = settings.sigma_prompt or memory.sigma_prompt
-    if not is_known and is_pooled_clip(step.pipeline, tensors, name):
+    if not is_known and is_pooled_clip(pipeline, tensors, name):
         memory.sigma_prompt = SIGMA_PROMPT
-    return replace(step, prompts=prompts)
+    return prompts
 
 
 def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> bool:

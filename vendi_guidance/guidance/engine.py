@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -18,7 +18,7 @@ class Proposer(NamedTuple):
 
     title: str
     is_due: Callable[[Step, Rounds], bool]
-    repeat: Callable[[Step, Score, Rounds], Step]
+    repeat: Callable[[Step, Score, Rounds, Any], Step]
     evaluations: Callable[[Step, Rounds], int]
 
 
@@ -131,16 +131,10 @@ class Engine:
         else:
             stock = step.count * network.evaluations_per_step
             made = budget.own_evaluations(step, settings) + self.evaluations(step)
-            if made > stock:
-                times = made / stock
+            if (times := made / stock) > 1:
                 logger.info("%.3g times the stock call's evaluations of the network", times)
-        if proposed and proposer is PROPOSERS["prompt"]:
-            return perturbed.repeat(step, self._score_of(step), settings, proposed)
-        first = self._first
-        if proposer is PROPOSERS["gradient"] and first and first.clean.shape == step.latents.shape:
-            share = first.share(step, self._score_of(step))
-            return rounds.repeat(step, self._score_of(step), settings, share)
-        return proposer.repeat(step, self._score_of(step), settings)
+        known = proposed if proposer is PROPOSERS["prompt"] else self._first
+        return proposer.repeat(step, self._score_of(step), settings, known)
 
     def _score_of(self, step: Step) -> Score:
         if self._score is None:

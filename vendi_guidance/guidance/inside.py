@@ -101,7 +101,7 @@ class Moves:
         unit = unit_rows(as_rows(F.interpolate(self._direction, x.shape[2:], mode="nearest")))
         length = torch.linalg.vector_norm(as_rows(x), dim=1).view(-1, len(unit), 1)
         step = (length * self.share * unit).view_as(x).to(x.dtype)
-        moved = x + step.where(step.isfinite(), 0)
+        moved = x + step.nan_to_num_(0, 0, 0)
         return moved if h.ndim == 4 else moved.mT
 
     def _towards(self, x: Tensor, ratio: float) -> Tensor:

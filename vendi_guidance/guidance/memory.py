@@ -106,7 +106,7 @@ class Memory:
         given = settings.sigma_prompt or self.sigma_prompt
         if given is not None or prompts is None or not settings.is_conditional:
             return given or SIGMA_PROMPT
-        unit = unit_rows(as_rows(prompts))
+        unit = unit_rows(as_rows(prompts.cpu()))  # one wait for the device in place of many
         known = self.window.prompts
         if known is None or known.shape[1:] != unit.shape[1:]:
             known = unit[:0]

@@ -11,16 +11,14 @@ so it costs two passes over the window. All gradients are closed forms: Jalali e
 Derivatives of eigenvectors, which diverge for repeated eigenvalues, are not needed.
 """
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.samples import as_rows, squared_norm, unit_rows
+from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.kernels.rounding import coarser, exact_ones, rounding
@@ -37,13 +35,16 @@ class Gradient(NamedTuple):
     gradient: Tensor  # shaped like the features, float32 or float64
 
 
-class _Similarities(NamedTuple):
-    """Kernel values between the b samples in flight and all N + b samples, themselves last."""
+class _Fitted(Gaussian):
+    """A Gaussian kernel whose bandwidth, a 0-d tensor, is not read: that waits for the device."""
 
-    inner: Tensor  # (b, N + b) inner products of the features
-    latent: Tensor  # (b, N + b)
-    prompt: Tensor  # (b, N + b)
-    prompts: Tensor | None  # (b, m) unit length
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __init__(self, sigma: Tensor) -> None:
+        object.__setattr__(self, "sigma", sigma)
+
+    def on_sphere(self, inner: Tensor) -> Tensor:
+        return Gaussian.on_sphere(_Fitted(torch.as_tensor(self.sigma).to(inner.device)), inner)
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,10 @@ class MedianGaussian:
 
     def fit(self, inner: Tensor, similarity: Tensor) -> Gaussian:
         """The kernel, from (b, N + b) inner products of features and similarities of prompts."""
-        others = _with_diagonal(similarity.clone(), 0) > 0.5
-        squared = (2 - 2 * inner[others]).clamp(min=0)  # exactly 0 for duplicates
-        median = float(squared.median().sqrt()) if len(squared) else 1.0
-        # duplicates give no bandwidth
-        return Gaussian(self.share * median if math.isfinite(median) and median > 0 else 1.0)
+        others = _with_diagonal(similarity > 0.5, False)
+        squared = (2 - 2 * inner.where(others, torch.nan)).clamp_(min=0)  # 0 for duplicates
+        sigma = self.share * squared.nanmedian().sqrt()
+        return _Fitted(sigma.where(sigma > 0, 1))  # duplicates give no bandwidth
 
 
 NEAREST = 256
@@ -99,15 +99,14 @@ class Objective(ABC):
         z, n = as_rows(features), len(window)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
         unit = unit_rows(z)
-        similar, kernel = self._similarities(unit, prompts, window)
-        score, weights = self._score_and_weights(similar, window, kernel)
+        score, weights = self._score_and_weights(*self._similarities(unit, prompts, window), window)
         _with_diagonal(weights, 0)  # k(z, z) is 1 wherever z goes
         weights = weights.to(unit)
         pull = window.add_weighted(weights[:, n:] @ unit, weights[:, :n])
-        tangent = pull - (pull * unit).sum(dim=1, keepdim=True) * unit
+        tangent = pull.addcmul_(torch.einsum("bd,bd->b", pull, unit)[:, None], unit, value=-1)
         stored = window.dtype if n else unit.dtype
-        tangent = _beyond_rounding(tangent, weights, stored)
-        gradient = (tangent / norm).where(norm != 0, 0)
+        beyond = _beyond_rounding(tangent, weights, stored)
+        gradient = tangent.div_(norm).masked_fill_(beyond * norm <= 0, 0)  # NaN stays
         return Gradient(score, gradient.view_as(features))
 
     @torch.no_grad()
@@ -124,13 +123,12 @@ class Objective(ABC):
         """
         count, b = candidates.shape[:2]
         self._check(candidates[0], prompts, window)
-        repeated = None if prompts is None else prompts.repeat(count, 1)
         unit = unit_rows(as_rows(candidates.flatten(0, 1)))
         finite = unit.isfinite().all(dim=1, keepdim=True)
         unit = unit.where(finite, 0)
-        similar, kernel = self._similarities(unit, repeated, window)
+        latent, prompt, kernel = self._similarities(unit, prompts, window)
         # candidates with NaN get similarity 0, also to themselves, so that they are taken last
-        joint = similar.latent * similar.prompt * finite
+        joint = latent * prompt * finite
         border, among = joint.split([len(window), count * b], dim=1)
         among = among * finite.T
         if len(window):
@@ -142,17 +140,14 @@ class Objective(ABC):
         # on the CPU, where the many operations on a few numbers need no launches
         places = torch.arange(count * b, device="cpu") % b
         taken = torch.tensor(greedy_subset(among.double().cpu(), places, b), device="cpu")
-        rows = taken[places[taken].argsort()].to(unit.device)
-        # the next gradient is at these samples: saves a pass over the window
-        window.cache["taken"] = unit[rows], similar.inner[rows, : len(window)]
-        return rows // b
+        return taken[places[taken].argsort()].to(unit.device) // b
 
     @torch.no_grad()
     def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:
         """(b, b) similarity of the prompts of samples in flight, in the dtype of `like`."""
         empty = SlidingWindow(1)
         self._check(like, prompts, empty)
-        return self._prompt_similarities(prompts, empty, like.new_empty(len(like), len(like)))[1]
+        return self._prompt_similarities(prompts, empty, like.new_empty(len(like), len(like)))
 
     def _check(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> None:
         """Raise ValueError if these cannot be compared with the window's samples."""
@@ -165,34 +160,43 @@ class Objective(ABC):
 
     def _similarities(
         self, unit: Tensor, prompts: Tensor | None, window: SlidingWindow
-    ) -> tuple[_Similarities, SphereKernel]:
-        """The similarities of (b, D) unit-length features, and their kernel."""
-        rows, products = window.cache.get("taken", (None, None))
-        if not _same(rows, unit):
-            products = exact_ones(window.products(unit), unit.shape[1], window.dtype)
-        inner = torch.cat([products, exact_ones(unit @ unit.T, unit.shape[1])], dim=1)
-        unit_prompts, prompt = self._prompt_similarities(prompts, window, inner)
+    ) -> tuple[Tensor, Tensor, SphereKernel]:
+        """(c b, N + c b) similarities of unit-length features, c for each prompt, with the window's
+        and themselves; those of the prompts; and the features' kernel."""
+        inner = torch.cat([window.products(unit), unit @ unit.T], dim=1)
+        exact_ones(inner, unit.shape[1], window.dtype if len(window) else unit.dtype)
+        prompt = self._prompt_similarities(prompts, window, inner)
         kernel = self.kernel_latent
         if isinstance(kernel, MedianGaussian):
             kernel = kernel.fit(inner, prompt)
-        latent = _with_diagonal(kernel.on_sphere(inner), 1)
-        return _Similarities(inner, latent, prompt, unit_prompts), kernel
+        return _with_diagonal(kernel.on_sphere(inner), 1), prompt, kernel
 
     def _prompt_similarities(
         self, prompts: Tensor | None, window: SlidingWindow, like: Tensor
-    ) -> tuple[Tensor | None, Tensor]:
-        """(b, m) unit-length prompts, and (b, N + b) their kernel, in the dtype of `like`."""
-        if self.kernel_prompt is None or prompts is None:
-            return None, torch.ones_like(like)
-        rows = unit_rows(as_rows(prompts))
-        unit, known = rows.to(like), rows[:0] if window.prompts is None else window.prompts
-        products = torch.cat([unit @ known.to(unit).T, unit @ unit.T], dim=1)
-        products = exact_ones(products, unit.shape[1], coarser(rows.dtype, known.dtype))
-        return unit, _with_diagonal(self.kernel_prompt.on_sphere(products), 1)
+    ) -> Tensor:
+        """(c b, N + c b) kernel of b prompts, each c times, in the dtype and shape of `like`."""
+        kernel, prompts = self.kernel_prompt, prompts if self.kernel_prompt else None
+
+        def compute() -> Tensor:
+            if kernel is None or prompts is None:
+                return torch.ones_like(like)
+            rows = unit_rows(as_rows(prompts))
+            unit, known = rows.to(like), rows[:0] if window.prompts is None else window.prompts
+            products = torch.cat([unit @ known.to(unit).T, unit @ unit.T], dim=1)
+            products = exact_ones(products, unit.shape[1], coarser(rows.dtype, known.dtype))
+            return _with_diagonal(kernel.on_sphere(products), 1)
+
+        b = len(like) if prompts is None else len(prompts)
+        key, times = (kernel, b, like.dtype, like.device), len(like) // b
+        found: Tensor = window.cached("prompts", key, compute, prompts)
+        if times == 1:
+            return found
+        known, own = found.split([len(window), b], dim=1)
+        return torch.cat([known.repeat(times, 1), own.repeat(times, times)], dim=1)
 
     @abstractmethod
     def _score_and_weights(
-        self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
+        self, latent: Tensor, prompt: Tensor, kernel: SphereKernel, window: SlidingWindow
     ) -> tuple[Tensor, Tensor]:
         """The score, and (b, N + b) weights w of the module's formula."""
 
@@ -201,14 +205,18 @@ class RKE(Objective):
     """|K_T|_F^2 / |K_Z∘K_T|_F^2: no spectrum, O(b N D)."""
 
     def _score_and_weights(
-        self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
+        self, latent: Tensor, prompt: Tensor, kernel: SphereKernel, window: SlidingWindow
     ) -> tuple[Tensor, Tensor]:
-        joint = similar.latent * similar.prompt
-        known = window.squared_norms(kernel, self.kernel_prompt)
-        of_both = _squared_norm(joint) + known[1].to(joint.device)
-        score = (_squared_norm(similar.prompt) + known[0].to(joint.device)) / of_both
-        slope = kernel.slope_on_sphere(similar.latent)
-        return score, joint.mul_(similar.prompt).mul_(slope).mul_(-4 * score / of_both)
+        joint = latent * prompt
+        known, both = window.squared_norms(kernel, self.kernel_prompt)
+        of_both = _squared_norm(joint, both)
+
+        def of_prompts() -> Tensor:
+            return _squared_norm(prompt, known)
+
+        score = window.cached("prompts squared", None, of_prompts, prompt) / of_both
+        slope = kernel.slope_on_sphere(latent)
+        return score, joint.mul_(prompt).mul_(slope).mul_(-4 * score / of_both)
 
 
 @dataclass(frozen=True)
@@ -224,52 +232,40 @@ class Vendi(Objective):
         truncate(torch.ones(1), self.truncation)  # raises for an invalid rank, before any image
 
     def _score_and_weights(
-        self, similar: _Similarities, window: SlidingWindow, kernel: SphereKernel
+        self, latent: Tensor, prompt: Tensor, kernel: SphereKernel, window: SlidingWindow
     ) -> tuple[Tensor, Tensor]:
-        prompt = _bordered(window.prompt_gram(self.kernel_prompt), similar.prompt)
-        latent = _bordered(window.latent_gram(kernel), similar.latent)
-        joint = prompt * latent
-        n, b = len(joint), len(similar.latent)
+        prompts = _bordered(window.prompt_gram(self.kernel_prompt), prompt)
+        joint = prompts * _bordered(window.latent_gram(kernel), latent)
+        n, b = len(joint), len(latent)
         if n <= FLOAT64_UP_TO:
             joint = joint.double()
-        if not torch.isfinite(joint).all():  # LAPACK would raise; the caller skips the step
-            return joint.new_full((), torch.nan), torch.full_like(similar.latent, torch.nan)
-        eigenvalues, eigenvectors = torch.linalg.eigh(joint / n)
-        entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation))
-        score = (entropy - self._prompt_entropy(prompt, similar, window.cache)).exp().double()
-        slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation, last=b)
-        slope = kernel.slope_on_sphere(similar.latent)
-        return score, 2 / n * score * slope_in_joint * similar.prompt * slope
 
-    def _prompt_entropy(
-        self, prompt: Tensor, similar: _Similarities, cache: dict[Hashable, Any]
-    ) -> Tensor | float:
-        """H(K_T / n), cached for a batch."""
-        if similar.prompts is None:
-            return 0.0
-        key = ("prompt entropy", self.kernel_prompt, self.truncation, prompt.dtype, prompt.device)
-        prompts, entropy = cache.get(key, (None, None))
-        if not _same(prompts, similar.prompts):
-            matrix = prompt.double() if len(prompt) <= FLOAT64_UP_TO else prompt
-            eigenvalues = torch.linalg.eigvalsh(matrix / len(prompt))
-            entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation))
-            cache[key] = (similar.prompts, entropy)
-        return entropy
+        def of_prompts() -> Tensor | float:
+            if self.kernel_prompt is None:
+                return 0.0
+            eigenvalues = torch.linalg.eigvalsh(prompts.to(joint).nan_to_num(0, 0, 0).div_(n))
+            return renyi_entropy(truncate(eigenvalues.double(), self.truncation))
+
+        # LAPACK would raise for NaN and infinity; a score of NaN lets the caller skip the step
+        broken = (0 * joint).sum()
+        eigenvalues, eigenvectors = torch.linalg.eigh(joint.nan_to_num(0, 0, 0).div_(n))
+        entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation)) + broken
+        known = window.cached("prompt entropy", self.truncation, of_prompts, prompt)
+        score = (entropy - known).exp().double()
+        slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation, last=b)
+        slope = kernel.slope_on_sphere(latent)
+        return score, 2 / n * score * slope_in_joint * prompt * slope
 
 
 def _beyond_rounding(rows: Tensor, terms: Tensor, stored: torch.dtype) -> Tensor:
-    """Set to zero the rows, (b, n), that are mere rounding errors, since a guidance step uses their
-    direction alone. They are sums of unit rows stored in a dtype, with weights `terms`, (b, m)."""
+    """(b, 1) by how much rows, (b, n), are longer than rounding errors, which have no direction.
+    The rows are sums of unit rows stored in a dtype, with weights `terms`, (b, m)."""
     scaled = torch.promote_types(stored, torch.float32)
     share = rounding(coarser(rows.dtype, scaled), max(rows.shape[1], terms.shape[1]))
     share += rounding(stored, 1) if stored != scaled else 0.0
-    smallest = share * terms.abs().sum(dim=1, keepdim=True)
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows.masked_fill(length <= smallest, 0)  # NaN stays
-
-
-def _same(a: Tensor | None, b: Tensor | None) -> bool:
-    return a is b or (a is not None and b is not None and torch.equal(a, b))
+    total = torch.linalg.vector_norm(terms, 1, dim=1, keepdim=True)
+    return torch.sub(length, total, alpha=share)
 
 
 def _with_diagonal(border: Tensor, value: float) -> Tensor:
@@ -284,9 +280,11 @@ def _bordered(inner: Tensor, border: Tensor) -> Tensor:
     return torch.cat([torch.cat([inner.to(border), border[:, :n].T], dim=1), border])
 
 
-def _squared_norm(border: Tensor) -> Tensor:
-    """The squared Frobenius norm of `_bordered` without its (N, N) block."""
-    return 2 * squared_norm(border) - squared_norm(border[:, -len(border) :])
+def _squared_norm(border: Tensor, inner: Tensor) -> Tensor:
+    """The squared Frobenius norm of `_bordered`, from the one of its (N, N) block."""
+    columns = torch.linalg.vector_norm(border, dim=0).double()
+    columns[-len(border) :].mul_(0.5**0.5)
+    return torch.add(inner.to(columns.device), columns.dot(columns), alpha=2)
 
 
 OBJECTIVES: dict[str, type[Objective]] = {

@@ -56,19 +56,21 @@ class First(NamedTuple):
 
     def share(self, step: Step, score: Score) -> Tensor:
         """(b, 1) share of the length of moves, the same for all samples of a prompt: 1 where the
-        prompt moves predictions far."""
+        prompt moves predictions far, and if the batch has another shape by now."""
+        if self.clean.shape != step.latents.shape:
+            return step.latents.new_ones(len(step.latents), 1)
         apart = spread(distances(step, score, self.clean, self.level))
         reach = score.ratio(step.prompts, lengths(self.clean - self.without), apart)
         return (reach / REACH).clamp(max=1.0).nan_to_num(1.0)
 
 
-def repeat(step: Step, score: Score, settings: Rounds, share: Tensor | float = 1.0) -> Step:
-    """Repeat a denoising step, with a move in each round; `share` multiplies its length.
+def repeat(step: Step, score: Score, settings: Rounds, first: First | None = None) -> Step:
+    """Repeat a denoising step, with a move in each round, by the length that `first` leaves.
 
     Returns the step with latents at the level where it ended, from the last round's prediction;
     samples for which these are not finite keep theirs.
     """
-    network = network_of(step)
+    network, share = network_of(step), first.share(step, score) if first else 1.0
     end, start = network.levels[1], level_of_rounds(step, settings)
     clean, noise = network.denoised, Noise(step.first_latents, step.prompts)
     distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import SphereKernel, check_count
+from vendi_guidance.kernels.parts import squared_norm
 from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.storage.messages import counted
 
@@ -20,19 +21,14 @@ ROWS_AT_ONCE = 64
 
 def unit_rows(x: Tensor) -> Tensor:
     """Rows of x: (n, d) at length 1; a zero row stays zero. Neither overflows nor underflows."""
-    largest = x.abs().amax(dim=1, keepdim=True)
-    return torch.nn.functional.normalize(x / largest.where(largest > 0, 1), dim=1)
+    largest = torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True)
+    return torch.nn.functional.normalize(x / largest.clamp_(min=torch.finfo(x.dtype).tiny), dim=1)
 
 
 def as_rows(x: Tensor) -> Tensor:
     """x: (n, ...) as (n, d), in at least single precision."""
     rows = x.detach().flatten(1)
     return rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
-
-
-def squared_norm(matrix: Tensor) -> Tensor:
-    """The squared Frobenius norm of matrix: (n, m), 0-d float64; without a copy in float64."""
-    return torch.linalg.vector_norm(matrix, dim=1).double().square().sum()
 
 
 def lengths(x: Tensor) -> Tensor:
@@ -143,13 +139,13 @@ class Samples:
 
     def latent_gram(self, kernel: SphereKernel) -> Tensor:
         """(N, N) kernel matrix of the remembered features."""
-        return self._cached("latent", kernel, lambda: self._gram(self._features, kernel))
+        return self.cached("latent", kernel, lambda: self._gram(self._features, kernel))
 
     def prompt_gram(self, kernel: SphereKernel | None) -> Tensor:
         """(N, N) kernel matrix of the remembered prompts; all ones for None."""
         if kernel is None:
             return torch.ones_like(self.inner_products)
-        return self._cached("prompt", kernel, lambda: self._gram(self._prompts, kernel))
+        return self.cached("prompt", kernel, lambda: self._gram(self._prompts, kernel))
 
     def squared_norms(
         self, kernel_latent: SphereKernel, kernel_prompt: SphereKernel | None
@@ -160,14 +156,15 @@ class Samples:
             prompt = self.prompt_gram(kernel_prompt)
             return squared_norm(prompt), squared_norm(self.latent_gram(kernel_latent) * prompt)
 
-        return self._cached("squared norms", (kernel_latent, kernel_prompt), compute)
+        return self.cached("squared norms", (kernel_latent, kernel_prompt), compute)
 
-    def _cached(self, name: str, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """The value for a key. Only the last key of each name is kept: bandwidths may change."""
-        known, value = self.cache.get(name, (None, None))
-        if known != key:
+    def cached(self, name: str, key: Hashable, compute: Callable[[], Any], of: Any = None) -> Any:
+        """The value for a key and a tensor `of`, which is compared by identity, without a wait for
+        the device. Only the last one of each name is kept: bandwidths may change."""
+        known, item, value = self.cache.get(name, (None, None, None))
+        if known != key or item is not of:
             value = compute()
-            self.cache[name] = key, value
+            self.cache[name] = key, of, value
         return value
 
     def _gram(self, ring: "_Ring | None", kernel: SphereKernel) -> Tensor:
@@ -212,7 +209,8 @@ class _Ring:
 
     def products(self, f: Tensor, filled: int) -> Tensor:
         """(b, filled) inner products of f: (b, d) with the first rows."""
-        return torch.cat([rows @ f.T for rows in self._chunks(f, filled)]).T
+        products = [rows @ f.T for rows in self._chunks(f, filled)]
+        return (torch.cat(products) if len(products) > 1 else products[0]).T
 
     def add_weighted(self, total: Tensor, weights: Tensor) -> None:
         """Add weights: (b, filled) times the first rows to total: (b, d)."""

@@ -57,8 +57,10 @@ class Score:
         and are counted."""
         z = as_rows(latents)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-        moved = unit_rows(unit_rows(z) + length * direction) * norm
-        finite = moved.isfinite().all(dim=1, keepdim=True)
+        moved = torch.addcmul(z, length * norm, direction)
+        longer = torch.linalg.vector_norm(moved, dim=1, keepdim=True)
+        moved *= norm / longer.clamp_(min=torch.finfo(z.dtype).tiny)
+        finite = torch.linalg.vector_norm(moved, torch.inf, dim=1, keepdim=True) < torch.inf
         self.count_skipped(finite)
         return moved.where(finite, z).view_as(latents).to(latents.dtype)
 

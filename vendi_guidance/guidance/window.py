@@ -1,7 +1,7 @@
 """The sliding window: the most recent finished samples and their prompts, for each shape."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -57,6 +57,7 @@ class SlidingWindow(Samples):
     def clear(self) -> None:
         """Forget every sample, of every shape."""
         self._others: dict[tuple[int, ...], SlidingWindow] = {}
+        self._cache_of_none: dict[Hashable, Any] = {}
         super().clear()
 
     def __repr__(self) -> str:
@@ -74,6 +75,7 @@ class SlidingWindow(Samples):
         if self.latent_shape == shape:
             return self
         empty = SlidingWindow(self.size, dtype=self.dtype, device=self.device)
+        empty.cache = self._cache_of_none
         return self._others.get(shape, empty)
 
     def _show(self, shape: tuple[int, ...]) -> None:

@@ -125,7 +125,7 @@ class SphereKernel(Kernel):
 
     @abstractmethod
     def on_sphere(self, inner: Tensor) -> Tensor:
-        """k as a function of inner products of unit-length items, of any shape."""
+        """k as a function of inner products of unit-length items, of any shape, at most 1."""
 
     @abstractmethod
     def slope_on_sphere(self, values: Tensor) -> Tensor:

@@ -50,11 +50,17 @@ def squared_norms(x: Tensor, parts: Sequence[Part]) -> list[Tensor]:
     blocks = {key: factor.kernel.blocks(factor.of(x)) for key, factor in factors.items()}
     totals = x.new_zeros(len(parts), dtype=torch.float64)
     for rows, columns in upper_triangle(x):
-        squared = {key: tile(block, rows, columns).square_() for key, block in blocks.items()}
-        for i, keys in enumerate(products):
-            values = reduce(mul, [squared[key] for key in keys])
-            totals[i] += _sum_over_tile(values, rows, columns)
+        values = {key: tile(block, rows, columns) for key, block in blocks.items()}
+        for total, keys in zip(totals, products, strict=True):
+            of_tile = squared_norm(reduce(mul, [values[key] for key in keys]))
+            total.add_(of_tile, alpha=1 if rows == columns else 2)
     return list(totals / len(x) ** 2)
+
+
+def squared_norm(matrix: Tensor) -> Tensor:
+    """The squared Frobenius norm of matrix: (n, m), 0-d float64; without a copy in float64."""
+    rows = torch.linalg.vector_norm(matrix, dim=1).double()
+    return rows.dot(rows)
 
 
 def mean_similarity(x: Tensor, kernel: Kernel) -> Tensor:
@@ -62,11 +68,6 @@ def mean_similarity(x: Tensor, kernel: Kernel) -> Tensor:
     blocks = kernel.blocks(x)
     total = x.new_zeros((), dtype=torch.float64)
     for rows, columns in upper_triangle(x):
-        total += _sum_over_tile(tile(blocks, rows, columns), rows, columns)
+        sums = tile(blocks, rows, columns).sum(dim=1)  # a row is short enough for float32
+        total.add_(sums.sum(dtype=torch.float64), alpha=1 if rows == columns else 2)
     return total / len(x) ** 2
-
-
-def _sum_over_tile(values: Tensor, rows: slice, columns: slice) -> Tensor:
-    """The sum over a tile of K and, off the diagonal, over its mirror image."""
-    total = values.sum(dim=1).sum(dtype=torch.float64)  # a row is short enough for float32
-    return total if rows == columns else 2 * total

@@ -32,4 +32,4 @@ def exact_ones(cosines: Tensor, width: int, stored: torch.dtype = torch.float64)
     tolerance = rounding(coarser(cosines.dtype, scaled), width)
     if stored != scaled:
         tolerance += rounding(stored, width) / width  # rounding errors of entries average out
-    return cosines.masked_fill_((cosines - 1).abs() <= tolerance, 1)
+    return cosines.masked_fill_(cosines >= 1 - tolerance, 1)

@@ -62,11 +62,13 @@ class Gaussian(SphereKernel):
         if not math.isfinite(resolution):
             raise ValueError(f"features are too large for sigma {self.sigma}: scale them down")
 
+        negative, closest = -half, half * (-2 * tolerance)
+
         def block(rows: slice, columns: slice) -> Tensor:
-            exponent = torch.addmm(-half[columns], z[rows], z[columns].T)
+            exponent = torch.addmm(negative[columns], z[rows], z[columns].T)
             exponent.sub_(half[rows, None])  # -|a - b|^2 / 2
-            same = exponent >= (half[rows, None] + half[columns]) * -tolerance
-            return exponent.masked_fill_(same, 0).clamp_(MIN_EXPONENT, 0).exp_()
+            same = exponent >= closest[rows, None]  # then both norms are nearly the same
+            return exponent.masked_fill_(same, 0).clamp_(min=MIN_EXPONENT).exp_()
 
         return block
 
@@ -75,7 +77,7 @@ class Gaussian(SphereKernel):
         return normal / self.sigma
 
     def on_sphere(self, inner: Tensor) -> Tensor:
-        return ((inner - 1) / self.sigma**2).clamp_(max=0).exp_()
+        return (inner - 1).div_(self.sigma**2).exp_()
 
     def slope_on_sphere(self, values: Tensor) -> Tensor:
         return values / self.sigma**2

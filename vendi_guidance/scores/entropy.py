@@ -38,10 +38,11 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
     0 log 0 is 0, and eigenvalues within rounding of 0 count as 0. ValueError unless 0 < a <= inf.
     """
     _check_order(order)
-    p = spectrum[spectrum > rounding(spectrum.dtype, len(spectrum)) * spectrum.max()]
+    nonzero = spectrum > rounding(spectrum.dtype, len(spectrum)) * spectrum.max()
+    if order == 1:  # in guidance too, where indices from a mask would wait for the device
+        return torch.special.entr(spectrum.where(nonzero, 0)).sum()
+    p = spectrum[nonzero]
     log_p = p.log()
-    if order == 1:
-        return -(p * log_p).sum()
     if math.isinf(order):
         return -log_p.max()
     if abs(order - 1) < 1e-3:  # log(1 + small) / small: avoid cancellation
@@ -85,8 +86,8 @@ def entropy_gradient(
     """
     n = len(eigenvalues)
     kept = _kept(n, rank)
-    top = eigenvalues.argsort(descending=True)[:kept]
-    p = eigenvalues[top] if kept == n else add_missing_mass(eigenvalues[top])
+    top = slice(None) if kept == n else eigenvalues.argsort(descending=True)[:kept]
+    p = eigenvalues if kept == n else add_missing_mass(eigenvalues[top])
     # A null direction of a positive semi-definite A changes the score at second order only.
     nonzero = p > n * torch.finfo(p.dtype).eps
     log_p = torch.where(nonzero, p, 1).log()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import CHUNK
-from vendi_guidance.kernels.parts import Part
+from vendi_guidance.kernels.parts import Part, squared_norm
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy
 
@@ -31,7 +31,7 @@ def eigenvalues(matrix: Tensor) -> Tensor:
 def matrix_entropy(matrix: Tensor, entropy: Entropy) -> Tensor:
     """The entropy of the spectrum of a (w, w) symmetric matrix of trace 1, 0-d float64."""
     if entropy.is_collision:
-        return -torch.linalg.vector_norm(matrix, dim=1).double().square().sum().log()
+        return -squared_norm(matrix).log()
     w, t = len(matrix), entropy.truncation
     if t is None or PARTIAL_RATIO * (t + OVERSAMPLING) > w:
         return entropy.of(eigenvalues(matrix))
@@ -71,7 +71,7 @@ def second_moments(
 def add_products(total: Tensor, z: Tensor) -> None:
     """Adds z^T z to the upper triangle of total: (w, w) in place, for z: (b, w); see `mirror`."""
     for start in range(0, z.shape[1], 512):
-        total[start : start + 512, start:] += z[:, start : start + 512].T @ z[:, start:]
+        total[start : start + 512, start:].add_(z[:, start : start + 512].T @ z[:, start:])
 
 
 def mirror(total: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, Kernel, check_count
-from vendi_guidance.kernels.parts import Part, squared_norms
+from vendi_guidance.kernels.parts import Part, squared_norm, squared_norms
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy
 from vendi_guidance.scores.linalg import (
@@ -183,9 +183,10 @@ class RandomFourier(Spectrum):
 
         def features(x: Tensor) -> Tensor:
             phases = x @ frequencies.to(x)
-            if phases.dtype == torch.float32 and not float(phases.abs().max()) < 1e3:
+            largest = torch.linalg.vector_norm(phases, torch.inf)  # also NaN, and without a copy
+            if phases.dtype == torch.float32 and not float(largest) < 1e3:
                 phases = x.double() @ frequencies.to(x.device, torch.float64)
-            return torch.cat([phases.cos(), phases.sin()], dim=1).div_(count**0.5)
+            return torch.cat([phases.cos(), phases.sin_()], dim=1).div_(count**0.5)
 
         return features
 
@@ -266,7 +267,7 @@ class Lanczos(Spectrum):
             return -top[0].log()
         trace, rest = _summand(top, order).sum(), 1 - top.sum()
         if rest > n * torch.finfo(x.dtype).eps:
-            norm = torch.linalg.vector_norm(matrix, dim=1).double().square().sum()
+            norm = squared_norm(matrix)
             moments = torch.stack([rest, norm - top.square().sum()])
             if moments[1] < 100 * torch.finfo(x.dtype).eps * norm:  # nothing but rounding
                 moments = moments[:1]
