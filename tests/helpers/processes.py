@@ -1,15 +1,12 @@
 """Processes forked from this one, which start fast because all modules are loaded already."""
 
-import math
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from socket import socket
-from time import monotonic, sleep
 
 import pytest
 import torch
@@ -44,15 +41,8 @@ def fork(act: Callable[[], object], log: Path) -> int:
         os._exit(status if isinstance(status, int) else 1)
 
 
-def wait(process: int, seconds: float = math.inf) -> int:
-    """The exit status of a process, negative for a signal; kills it after `seconds`."""
-    end = monotonic() + seconds
-    while monotonic() < end:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        sleep(0.001)
-    os.kill(process, signal.SIGKILL)
+def wait(process: int) -> int:
+    """The exit status of a process, negative for a signal."""
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from transformers import BatchEncoding
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.modeling_utils import ModuleUtilsMixin
 
 WIDTH = 16  # of text embeddings
 TOKENS = 5  # in a prompt, with padding
@@ -41,7 +42,7 @@ class Letters:
         return [str(row.tolist()) for row in ids]
 
 
-class LettersEncoder(torch.nn.Module):
+class LettersEncoder(torch.nn.Module, ModuleUtilsMixin):
     """A text encoder with a random embedding for each letter; that of the first letter is pooled,
     and the first output if `pooled`, as in CLIP with projection. Hidden states are (tokens,
     prompts, width) if `tokens_first`, as in ChatGLM.
@@ -52,14 +53,6 @@ class LettersEncoder(torch.nn.Module):
         self.table = torch.nn.Embedding(32, width)
         self.pooled = pooled
         self.tokens_first = tokens_first
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.table.weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.table.weight.device
 
     def forward(self, input_ids: Tensor, *_: Any, **__: Any) -> BaseModelOutputWithPooling:
         tokens = self.table(input_ids)

@@ -1,13 +1,15 @@
 import itertools
 import json
-import multiprocessing
 import pickle
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torchmetrics import MetricCollection
 
+from tests.helpers.processes import fork_team, needs_fork
 from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
 from vendi_guidance.scores import functional, metrics as classes
 from vendi_guidance.scores.metrics import ConditionalVendiScore, VendiScore
@@ -90,11 +92,9 @@ def test_order_truncation_and_spectrum_are_those_of_the_scores(spectrum, kernels
             assert score == pytest.approx(float(SCORES[one](*features, *how, **settings)), rel=1e-6)
 
 
-def score_in_turn(rank: int, folder: Path) -> None:
+def score_in_turn(folder: Path, rank: int) -> None:
     """One of two processes that score a sample together, batch by batch."""
-    torch.set_num_threads(1)
-    meeting = {"init_method": f"file://{folder}/meeting", "rank": rank, "world_size": 2}
-    torch.distributed.init_process_group("gloo", **meeting)
+    torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=120))
     found = []
     for spectrum, share in itertools.product(SPECTRA, SHARES):
         for metric, features in metrics(spectrum):
@@ -110,18 +110,12 @@ def score_in_turn(rank: int, folder: Path) -> None:
     torch.distributed.destroy_process_group()
 
 
+@needs_fork
 def test_two_processes_score_as_one_does(tmp_path):
     if not sample()[0].is_cpu:
         pytest.skip("forked processes cannot use a GPU")
-    fork = multiprocessing.get_context("fork")  # which, unlike a spawn, imports nothing again
-    workers = [
-        fork.Process(target=score_in_turn, args=(rank, tmp_path), daemon=True) for rank in (0, 1)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(timeout=120)
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    logs = [tmp_path / f"{rank}.log" for rank in (0, 1)]
+    assert fork_team(partial(score_in_turn, tmp_path), logs) == [0, 0], logs[0].read_text()
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
     assert found[0] == found[1]
     scores = [expected(*both) for how in SPECTRA for _ in SHARES for both in metrics(how)]

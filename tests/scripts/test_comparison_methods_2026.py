@@ -1,62 +1,19 @@
-"""The methods of 2026 that we compare ours with, on tiny random pipelines."""
+"""The formulas of the methods of 2026 that we compare ours with."""
 
 import math
 
 import pytest
 import torch
-from diffusers import PixArtSigmaPipeline
-from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
-from scripts.comparison.call import Call
-from scripts.comparison.features import (
-    _entropy,
-    _similarity,
-    contextual_repulsion,
-    dc_attenuation,
-    dispersed,
-    feature_self_guidance,
-    without_mean,
-)
-from scripts.comparison.initial_noise import contrast, contrastive_noise, pink, pink_noise
-from tests.helpers.tiny_pipelines import CASES
-from vendi_guidance import Cosine, VendiGuidance, vendi
-
-FEW = {"num_inference_steps": 4, "return_dict": True}
-STRONG = [
-    (contextual_repulsion, 5.0),
-    (feature_self_guidance, 5.0),
-    (dc_attenuation, 0.9),
-    (pink_noise, 1.0),
-    (contrastive_noise, 0.3),
-]
-
-
-def random(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize(("method", "value"), STRONG)
-@pytest.mark.parametrize(
-    ("kind", "guided"), [("SD3", True), ("PixArt-Sigma", True), ("SDXL", True), ("SDXL", False)]
-)
-def test_a_method_changes_samples_and_at_its_weakest_is_the_stock_call(kind, guided, method, value):
-    pipe = CASES[kind].make()
-    if isinstance(pipe, PixArtSigmaPipeline):
-        pipe.__class__, pipe.guidance = VendiGuidedPixArtSigmaPipeline, VendiGuidance(diversity=0)
-    if transformer := getattr(pipe, "transformer", None):  # the last block returns no text
-        pipe.transformer = transformer.from_config(transformer.config | {"num_layers": 2})
-    arguments = CASES[kind].arguments([0, 0, 1], guided=guided) | FEW
-    call = Call(pipe, ["p", "p", "q"], [0, 1, 2], arguments)
-    plain, changed = call.images(), method(call, value)
-    assert changed.isfinite().all() and not torch.equal(changed, plain)
-    assert torch.equal(method(call, value), changed)
-    assert torch.equal(method(call, 0.0), plain)
-    assert torch.equal(call.images(), plain)
+from scripts.comparison.features import _entropy, _similarity, dispersed, without_mean
+from scripts.comparison.initial_noise import contrast, pink
+from tests.helpers.every_score import normal
+from vendi_guidance import Cosine, vendi
 
 
 @pytest.mark.parametrize("exponent", [0.2, 1.0])
 def test_pink_noise_has_its_power_and_its_samples_deviation(exponent):
-    white = random(500, 1, 8, 8) * torch.linspace(1, 2, 500)[:, None, None, None]
+    white = normal(0, 500, 1, 8, 8) * torch.linspace(1, 2, 500)[:, None, None, None]
     coloured = pink(white, exponent)
     stds = [it.flatten(1).std(dim=1) for it in (white, coloured)]
     torch.testing.assert_close(*stds, rtol=1e-4, atol=1e-4)
@@ -68,7 +25,7 @@ def test_pink_noise_has_its_power_and_its_samples_deviation(exponent):
 
 
 def test_the_contrast_of_two_samples_is_that_of_a_softmax_by_hand():
-    maps, held = random(2, 3, 4, 4), random(2, 3, 4, 4, seed=1)  # pooled to one place
+    maps, held = normal(0, 2, 3, 4, 4), normal(1, 2, 3, 4, 4)  # pooled to one place
     a, b, c, d = (it.mean(dim=(1, 2)) for it in (*maps, *held))
     cosine = torch.nn.functional.cosine_similarity
     across = (cosine(a, b, dim=0) / 0.1).exp()
@@ -78,7 +35,7 @@ def test_the_contrast_of_two_samples_is_that_of_a_softmax_by_hand():
 
 
 def test_a_share_of_the_mean_of_tokens_and_of_maps_is_taken():
-    maps = random(2, 3, 4, 5) + 1
+    maps = normal(0, 2, 3, 4, 5) + 1
     tokens = maps.flatten(2).transpose(1, 2)
     found = without_mean(tokens, 0.25)
     torch.testing.assert_close(found.mean(dim=1), 0.75 * tokens.mean(dim=1), atol=1e-5, rtol=1e-5)
@@ -94,7 +51,7 @@ def test_a_share_of_the_mean_of_tokens_and_of_maps_is_taken():
     ],
 )
 def test_a_dispersion_is_gradient_ascent_of_its_objective(slope, objective):
-    x = (random(4, 2, 3) + 2).requires_grad_()
+    x = (normal(0, 4, 2, 3) + 2).requires_grad_()
     flat = x.flatten(1)
     unit = flat / flat.norm(dim=1, keepdim=True)
     [gradient] = torch.autograd.grad(objective(unit @ unit.T), x)
@@ -105,6 +62,6 @@ def test_a_dispersion_is_gradient_ascent_of_its_objective(slope, objective):
 
 
 def test_samples_that_are_alike_stay_so_however_often_they_are_moved():
-    alike = random(1, 6).expand(8, 6) * torch.arange(1, 9)[:, None]  # rounding errors differ
+    alike = normal(0, 1, 6).expand(8, 6) * torch.arange(1, 9)[:, None]  # rounding errors differ
     moved = dispersed(alike, _entropy, 5.0, 100)
     torch.testing.assert_close(moved, alike, atol=1e-4, rtol=1e-4)
