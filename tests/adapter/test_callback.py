@@ -25,6 +25,7 @@ def pipeline(steps=STEPS):
 
 
 def batch(count=3, seed=0, dtype=torch.float32):
+    """Latents, and embeddings of prompts of 5 tokens each."""
     r = torch.Generator().manual_seed(seed)
     return (
         (4 * torch.randn(count, 4, 8, 8, generator=r)).to(dtype),
@@ -124,16 +125,11 @@ def test_a_call_without_one_guided_step_says_so_once(caplog, steps, reason):
     assert caplog.messages == [f"no step of this call was guided: {reason}"]
 
 
-def different_prompts(count, seed=0, dtype=torch.float32):
-    """(count, 5, 6) embeddings, of 5 tokens each."""
-    return torch.randn(count, 5, 6, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
 def bandwidth_for(prompts):
     return 0.3 * median_distance(unit_rows(prompts.mean(dim=1)))
 
 
-SEVERAL = different_prompts(6)
+SEVERAL = batch(6)[1]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +151,7 @@ def test_an_unknown_prompt_bandwidth_is_a_share_of_the_median_distance(prompts, 
 
 def test_the_bandwidth_settles_at_ten_prompts_of_this_call_and_earlier_ones():
     guidance = published(every=1)
-    prompts = different_prompts(16)
+    prompts = batch(16)[1]
     denoise(guidance, batch(6)[0], prompts[:6])
     assert guidance.sigma_prompt is None
     denoise(guidance, batch(4)[0], prompts[6:10], at=0)
@@ -169,7 +165,7 @@ def test_the_bandwidth_settles_at_ten_prompts_of_this_call_and_earlier_ones():
 def test_a_step_turns_by_its_scale_along_the_score_less_the_share_of_exemplars(objective):
     r = torch.Generator().manual_seed(0)
     z, exemplars = (torch.randn(n, 2, 2, 2, generator=r, dtype=torch.float64) for n in (2, 3))
-    prompts = different_prompts(2, dtype=torch.float64)
+    prompts = batch(2, dtype=torch.float64)[1]
     options = {"scale": 0.1, "every": 1, "sigma_prompt": 0.5}
     guidance = published(objective=objective, exemplars=exemplars, beta=0.7, **options)
     built = guidance.settings.build_objective(0.5)

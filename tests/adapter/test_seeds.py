@@ -1,7 +1,5 @@
 """The same seed gives the same image: alone, anywhere in a batch, and in every program."""
 
-from types import SimpleNamespace
-
 import diffusers
 import pytest
 import torch
@@ -15,7 +13,7 @@ from tests.adapter.test_mixins import generate, make
 from tests.guidance.test_engine import seeded
 from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES
-from tests.integrations.test_comfyui_sampling import Noise, Sampler, euler
+from tests.integrations.test_comfyui_sampling import Guider, Noise, Sampler, euler
 from vendi_guidance import VendiGuidance, guide_loops
 from vendi_guidance.guidance.settings import Rounds
 
@@ -64,28 +62,21 @@ def by_comfyui(stock, tmp_path):
     sizes = torch.tensor([[16.0, 16, 0, 0, 16, 16]] * 2)
     added = {"text_embeds": given["pooled_prompt_embeds"], "time_ids": sizes}
 
-    class Guider:
-        conds = {"positive": [{"pooled_output": given["pooled_prompt_embeds"]}]}  # noqa: RUF012
-        cfg = 1.0
-        inner_model = SimpleNamespace(
-            model_sampling=SimpleNamespace(
-                noise_scaling=Noise.noise_scaling, sigma_max=scheduler.sigmas[0]
-            )
-        )
+    class Sampling(Noise):
+        sigma_max = scheduler.sigmas[0]
 
-        def __call__(self, x, sigma, **_):
-            return self.predict_noise(x, sigma)
-
+    class Unet(Guider):
         @torch.no_grad()
-        def predict_noise(self, x, sigma, *_):
+        def evaluate(self, x, sigma):
             at = (scheduler.sigmas - sigma[0]).abs().argmin()
             scaled = x / (sigma[0] ** 2 + 1) ** 0.5
             tokens, timestep = given["prompt_embeds"], scheduler.timesteps[at]
             return x - sigma[0] * stock.unet(scaled, timestep, tokens, added_cond_kwargs=added)[0]
 
-    noise = torch.randn(2, 4, 8, 8, generator=seeded())
+    guider, noise = Unet(Sampling, cfg=1.0), torch.randn(2, 4, 8, 8, generator=seeded())
+    guider.conds = {"positive": [{"pooled_output": given["pooled_prompt_embeds"]}]}
     store = MemoryStore("this batch", "test", tmp_path)
-    args = (Guider(), scheduler.sigmas, {"seed": 0}, None, noise, torch.zeros_like(noise))
+    args = (guider, scheduler.sigmas, {"seed": 0}, None, noise, torch.zeros_like(noise))
     return DiverseSampling(Rounds(**SETTINGS), store)(Sampler(euler), *args)
 
 

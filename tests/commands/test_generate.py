@@ -62,7 +62,7 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
 
 def test_without_diversity_it_is_the_stock_pipeline_bit_by_bit(run_of, tiny_sdxl_folder, tmp_path):
     same = ("--images-per-prompt", 3, "--batch-size", 3, "--dtype", "float32")
-    run = run_of("cat", "--diversity", 0, *same)
+    run = run_of("cat", "--diversity", 0, "--undistilled", "adapters", *same)
     stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder, dtype=torch.float32)
     expected = stock(
         ["cat"] * 3,
@@ -236,10 +236,6 @@ def test_what_is_no_undistilled_network_is_refused(make, base, tmp_path, name, m
     file = base / "scheduler" / "scheduler_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"prediction_type": "v_prediction"}))
     assert_refused(make("a cat", "--undistilled", name.format(tmp_path)), message)
-
-
-def test_undistilled_does_nothing_at_0(run_of):
-    run_of("a cat", "--undistilled", "adapters", "--diversity", 0)
 
 
 def test_an_unguided_run_can_fill_a_window(run_of, tmp_path):

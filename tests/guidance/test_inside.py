@@ -75,14 +75,8 @@ def test_a_lone_sample_moves_away_from_remembered_ones():
     for seen in first.seen:
         memory.add(seen, torch.eye(3)[:1])
     change = moved(moves_of([0], memory), h[1:]) - h[1:]
-    assert (
-        float(
-            (
-                change * (unit_rows(h[1:].flatten(1)) - unit_rows(h[:1].flatten(1))).view(1, *SHAPE)
-            ).sum()
-        )
-        > 0
-    )
+    remembered, own = unit_rows(h.flatten(1))
+    assert float(change.flatten() @ (own - remembered)) > 0
     assert not moves_of([0], memory)._score.window.of_shape((3, 3))  # other levels have their own
     torch.testing.assert_close(moves_of([0], memory).move(h[:1], slice(0, 1), 0, 40.0), h[:1])
 

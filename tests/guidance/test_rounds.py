@@ -28,7 +28,7 @@ from vendi_guidance.guidance.budget import (
 from vendi_guidance.guidance.score import OF_LARGEST, between, spread
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Step
-from vendi_guidance.guidance.timing import CFG_STOP, is_distilled
+from vendi_guidance.guidance.timing import CFG_STOP
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
 PROMPTS = [0, 0, 1]
@@ -311,15 +311,6 @@ def test_one_broken_prediction_breaks_no_sample_whatever_the_dtype_and_the_sched
     assert torch.equal(spy.before[made][0], spy.after[made][0]) and len(predicted) == ROUNDS
     assert spy.after[-1].isfinite().all()
     assert {latents.dtype for latents in (*spy.before, *spy.after)} == {dtype}
-
-
-@pytest.mark.parametrize(("scheduled", "distilled"), [(0, True), (4, True), (28, False)])
-def test_the_last_steps_of_a_long_schedule_are_not_taken_for_a_distilled_network(
-    scheduled, distilled
-):
-    network = SimpleNamespace(evaluations_per_step=1)
-    step = Step(0, 8, torch.zeros(1, 4), network=network, scheduled=scheduled)
-    assert is_distilled(step) == distilled
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(0.01, (1, 1)), (0.25, (2, 2)), (1.0, (4, 2))])

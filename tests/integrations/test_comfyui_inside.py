@@ -11,7 +11,6 @@ from integrations.comfyui.blocks import Blocks
 from integrations.comfyui.sampling import DiverseSampling
 from tests.integrations.test_comfyui_sampling import (
     CFG,
-    SHAPE,
     SIGMAS,
     Guider,
     Noise,
@@ -21,6 +20,7 @@ from tests.integrations.test_comfyui_sampling import (
     euler,
     heun,
     in_two_runs,
+    lone,
     memory,
     noise_of,
 )
@@ -134,10 +134,6 @@ def test_prompts_are_told_apart_however_comfyui_batches_them(tmp_path):
     blocks.find_own([0, 0, prompts := [1]], {"positive": prompts})  # DualCFGGuider
     blocks._lists = [2, 1, 0]
     assert blocks.own_rows(12, 4) == slice(0, 4) and blocks.own_rows(8, 4) is None
-
-
-def lone(seed):
-    return {"noise": noise_of(seed)[:1], "latents": torch.zeros(1, *SHAPE[1:]), "seed": seed}
 
 
 @pytest.mark.parametrize("kind", ["session", "file"])

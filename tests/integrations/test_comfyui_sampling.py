@@ -153,7 +153,8 @@ def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=Non
     """Samples with guidance, where `where` says; without it for None."""
     options = given.get("model_options", {"transformer_options": {}})
     noise, latents = given.get("noise", noise_of(seed)), given.get("latents", torch.zeros(SHAPE))
-    extra_args, run = {"model_options": options, "seed": seed}, Sampler(function)
+    extra_args = {"model_options": options, "seed": seed}
+    run = given.get("sampler") or Sampler(function)
     args = (guider or Guider(), sigmas, extra_args, callback, noise, latents, None, True)
     if where is None:
         return run(*args)
@@ -298,6 +299,11 @@ def test_a_seed_gives_the_same_samples_unless_the_memory_lasts(tmp_path, monkeyp
     assert torch.equal(first, draw(memory(tmp_path, kind, "another")))
 
 
+def lone(seed):
+    """The arguments of one image."""
+    return {"noise": noise_of(seed)[:1], "latents": torch.zeros(1, *SHAPE[1:]), "seed": seed}
+
+
 def about(prompt, bias=0.0):
     """A guider of a model with a prompt."""
     guider, network = Guider(), torch.nn.Linear(3, 3)
@@ -314,11 +320,10 @@ def test_one_image_is_the_stock_one_until_one_of_its_prompt_and_model_is_remembe
     monkeypatch.setattr(memories, "_session", {})
     said = []
 
-    def one(seed, guider, where=None):
-        given = {"noise": noise_of(seed)[:1], "latents": torch.zeros(1, *SHAPE[1:])}
-        stock = draw(None, about(0), **given)
-        how = {"seed": seed, "show": said.append, **given}
-        return torch.equal(stock, draw(where or memory(tmp_path, kind), guider, **how))
+    def one(seed, guider):
+        stock = draw(None, about(0), **lone(seed))
+        found = draw(memory(tmp_path, kind), guider, show=said.append, **lone(seed))
+        return torch.equal(stock, found)
 
     first, again, other_prompt, other_model = (
         one(seed, guider) for seed, guider in enumerate([about(0), about(0), about(1), about(0, 1)])
@@ -382,21 +387,29 @@ def test_an_interrupted_run_ends_at_once_unremembered_and_leaves_the_sampler_as_
             raise KeyboardInterrupt
 
     sampler, guider = Sampler(euler), Guider()
-    args = (guider, SIGMAS, {"seed": 0}, interrupt, noise_of(0), torch.zeros(SHAPE))
     with pytest.raises(KeyboardInterrupt):
-        DiverseSampling(Rounds(), memory(tmp_path, "file"))(sampler, *args)
+        draw(memory(tmp_path, "file"), guider, sampler=sampler, callback=interrupt)
     assert len(guider.seen) == seen
     assert sampler.sampler_function is euler and guider.cfg == CFG
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("sigmas", [SIGMAS, SIGMAS[AT:], SIGMAS[AT + 2 :]])
-def test_progress_counts_steps_and_evaluations_of_the_rounds(tmp_path, sigmas):
-    told = []
-    draw(memory(tmp_path), sigmas=sigmas, callback=lambda i, *rest: told.append((i, rest[-1])))
+@pytest.mark.parametrize(
+    ("start", "latents"),
+    [(0, torch.zeros(SHAPE)), (AT, torch.zeros(SHAPE)), (AT + 2, noise_of(5))],
+)
+def test_rounds_are_made_wherever_a_schedule_begins_and_progress_counts_them(
+    tmp_path, start, latents
+):
+    """KSampler with denoise below 1: what begins at low noise is guided there."""
+    told, guider, sigmas = [], Guider(), SIGMAS[start:]
+    how = {"latents": latents, "callback": lambda i, *rest: told.append((i, rest[-1]))}
+    draw(memory(tmp_path), guider, sigmas=sigmas, **how)
     steps = len(sigmas) - 1
-    count = steps + min(EVALUATIONS, 2 * steps)
-    assert told == [(i, count) for i in range(count)]
+    evaluations = min(EVALUATIONS, 2 * steps)
+    count = steps + evaluations
+    assert told == [(i, count) for i in range(count)] and len(guider.seen) == count
+    assert guider.sigmas.count(float(SIGMAS[max(start, AT)])) == 1 + evaluations
 
 
 def in_two_runs(where, sigmas, cut, runs=draw, **given):
@@ -455,18 +468,6 @@ def test_noise_that_latents_bring_to_the_highest_level_is_no_earlier_runs(tmp_pa
     assert len(one.seen) > len(SIGMAS)
 
 
-@pytest.mark.parametrize(("start", "latents"), [(AT, torch.zeros(SHAPE)), (4, noise_of(5))])
-def test_an_image_begins_wherever_its_schedule_begins_and_at_low_noise_is_guided_there(
-    tmp_path, start, latents
-):
-    """KSampler with denoise below 1."""
-    guider, steps = Guider(), len(SIGMAS[start:]) - 1
-    draw(memory(tmp_path), guider, sigmas=SIGMAS[start:], latents=latents)
-    evaluations = min(EVALUATIONS, 2 * steps)
-    assert len(guider.seen) == steps + evaluations
-    assert guider.sigmas.count(float(SIGMAS[start])) == 1 + evaluations
-
-
 POOLED, TOKENS = torch.rand(1, 3), torch.rand(1, 7, 3)
 ONE = {"pooled_output": POOLED, "cross_attn": TOKENS}
 OTHER = {"pooled_output": None, "cross_attn": TOKENS}
@@ -490,10 +491,9 @@ def test_prompts_are_told_apart_by_their_pooled_embedding_or_the_mean_of_tokens(
 
 
 def test_a_sampler_without_a_function_is_refused(tmp_path):
-    run = SimpleNamespace(class_obj=SimpleNamespace())
-    args = (Guider(), SIGMAS, {}, None, noise_of(0), torch.zeros(SHAPE))
+    sampler = SimpleNamespace(class_obj=SimpleNamespace())
     with pytest.raises(ValueError, match="cannot guide a SimpleNamespace: use one of"):
-        DiverseSampling(Rounds(), memory(tmp_path))(run, *args)
+        draw(memory(tmp_path), sampler=sampler)
 
 
 def test_a_round_can_ask_for_a_perturbed_prompt_which_only_that_evaluation_gets(

@@ -19,13 +19,7 @@ from tests.helpers.commands import Killed, contents, repeatable
 from tests.helpers.processes import fork, needs_fork
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.runs.folder import (
-    CHECKPOINTS,
-    LOCK,
-    Checkpoints,
-    Progress,
-    RunFolder,
-)
+from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, Checkpoints, Progress, RunFolder
 from vendi_guidance.runs.plan import MANIFEST, Manifest, read
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, image_name
 
