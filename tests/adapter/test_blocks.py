@@ -44,9 +44,7 @@ def test_moves_cost_one_evaluation_and_features_are_remembered(sdxl):
     assert {len(shape) for shape in guidance.window.shapes} > {3}  # features beside the latents
 
 
-def test_without_cfg_a_distilled_network_is_moved_where_rounds_would_lose_its_prompt(
-    sdxl, monkeypatch
-):
+def test_a_distilled_network_is_moved_inside_where_rounds_would_lose_its_prompt(sdxl, monkeypatch):
     pictures = {}
     for varied in (0.0, math.inf):
         monkeypatch.setattr(inside, "VARIED", varied)

@@ -19,9 +19,7 @@ draw = partial(generate, name="SDXL", cfg=True)
 
 
 @pytest.mark.parametrize("at", [2, 3, 4, 5])  # in steps and in rounds
-def test_after_an_interrupted_evaluation_another_pipeline_is_stock_and_the_next_call_as_fresh(
-    sdxl, at
-):
+def test_after_an_interrupt_another_pipeline_is_stock_and_the_next_call_as_fresh(sdxl, at):
     other, evaluated = sharing(sdxl), []
     stock, guidance = draw(other), VendiGuidance(rounds=2, candidates=1)
 
@@ -102,9 +100,7 @@ def check_in_threads(work):
 @pytest.mark.parametrize(
     ("name", "shared"), [("SDXL", False), ("SDXL", True), ("PixArt-Sigma", False)]
 )
-def test_calls_in_two_threads_on_one_network_are_those_made_one_after_the_other(
-    name, shared, others
-):
+def test_calls_in_two_threads_on_one_network_are_those_of_one_thread(name, shared, others):
     pipe = make(name, guided=name != "SDXL")
 
     def work():

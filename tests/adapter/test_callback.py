@@ -183,9 +183,7 @@ def test_a_step_turns_by_its_scale_along_the_score_less_the_share_of_exemplars(o
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("objective", ["rke", "conditional-rke"])
-def test_a_step_of_the_rke_pair_waits_for_no_device_even_if_its_window_is_elsewhere(
-    objective, dtype
-):
+def test_a_step_of_the_rke_pair_waits_for_no_device_wherever_its_window_is(objective, dtype):
     # nothing can be read from this device, so whatever would make a CPU wait for a GPU raises
     window = SlidingWindow(9, dtype=torch.float16, device="cpu")
     latents, prompts = batch(4)

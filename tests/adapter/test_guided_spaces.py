@@ -72,8 +72,6 @@ def test_the_first_step_is_guided_with_on_and_the_second_with_the_plain_callback
     ],
 )
 @pytest.mark.parametrize("space", ["latent", "denoised"])
-def test_a_step_that_would_be_lost_is_made_at_the_next_that_is_not(
-    sdxl, name, every, guided, space
-):
+def test_a_step_that_would_be_lost_is_made_at_the_next_possible(sdxl, name, every, guided, space):
     guidance = denoised(every=every, space=space)
     assert spied(with_scheduler(sdxl, name), guidance).changed == guided

@@ -65,9 +65,7 @@ def content(folder: Path) -> dict:
     return json.loads((folder / "report.json").read_text())
 
 
-def test_two_runs_are_compared_by_the_papers_scores_with_intervals(
-    evaluated, tmp_path, monkeypatch
-):
+def test_two_runs_are_compared_by_the_papers_scores_and_intervals(evaluated, tmp_path, monkeypatch):
     monkeypatch.undo()  # figures are rendered
     asked = [f"cat, {number}" for number in range(8)]
     runs = [save_run(tmp_path / f"run-{seed}", asked, seed=seed, seconds=0.5) for seed in (0, 1)]
@@ -101,9 +99,7 @@ def test_the_protocol_of_groups_scores_four_images_of_a_prompt(evaluated, emoji,
     assert "in-group Vendi (4 images of a prompt)" in said  # left out, and said
 
 
-def test_images_of_other_things_are_evaluated_with_any_embedders_and_references(
-    evaluated, tiny_sdxl_folder, tmp_path
-):
+def test_other_images_take_any_embedders_and_references(evaluated, tiny_sdxl_folder, tmp_path):
     castles = save_run(tmp_path / "castles", ["castle", "moat"])
     texts = ("--prompt-embedder", f"sdxl:{tiny_sdxl_folder}")
     assert "of 2 prompts." in said_by(evaluated(castles, *PIXELS, *texts, "--reference", castles))
@@ -134,9 +130,7 @@ def test_files_that_cannot_be_read_are_left_out_and_named_or_end_it(evaluated, e
     assert_refused(evaluated(emoji, "--on-bad-image", "fail"), "3.png")
 
 
-def test_without_weights_pixels_and_words_are_compared_and_their_price_is_said_first(
-    evaluated, hub, tmp_path
-):
+def test_without_weights_pixels_and_words_are_compared_and_that_is_said(evaluated, hub, tmp_path):
     result = evaluated(save_run(tmp_path / "castles", ["a castle", "a moat"]))
     assert result.exit_code == 0, result.output
     said, table = result.output.split(" score ", 1)
@@ -199,9 +193,7 @@ def test_a_report_is_replaced_and_other_files_are_never_touched(evaluated, emoji
     assert contents(report) == before
 
 
-def test_wrong_input_is_named_and_leaves_earlier_output_untouched(
-    evaluated, emoji, tiny_probe_folder, tmp_path
-):
+def test_wrong_input_is_named_and_changes_no_output(evaluated, emoji, tiny_probe_folder, tmp_path):
     assert evaluated(emoji).exit_code == 0
     before = contents(tmp_path / "report")
     empty, damaged = tmp_path / "empty", tmp_path / "damaged"

@@ -158,9 +158,7 @@ def test_overwrite_replaces_a_run_and_nothing_else(make, run_of, tmp_path):
         ("--diversity-rounds 1 --window-in {other}", ["width 7"]),
     ],
 )
-def test_a_wrong_option_is_named_and_leaves_earlier_output_untouched(
-    make, tmp_path, options, words
-):
+def test_a_wrong_option_is_named_and_changes_no_earlier_output(make, tmp_path, options, words):
     folder, other = tmp_path / "out", tmp_path / "other.safetensors"
     window = SlidingWindow(3)
     window.append(torch.randn(2, 4, 8, 8), torch.randn(2, 7))

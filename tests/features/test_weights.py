@@ -30,9 +30,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("open_embedder", "spec", "wanted"), COMMANDS)
-def test_weights_out_of_reach_are_met_with_the_command_that_fetches_them(
-    open_embedder, spec, wanted, hub
-):
+def test_the_command_that_fetches_weights_out_of_reach_is_named(open_embedder, spec, wanted, hub):
     with pytest.raises(FileNotFoundError) as caught:
         open_embedder(spec)
     assert f"`hf download {wanted}" in str(caught.value) and "\n" not in str(caught.value)
@@ -65,9 +63,7 @@ def test_networks_whose_files_lack_weights_are_refused(open_embedder, kind, tmp_
     assert str(folder) in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_pickled_clip_weights_are_read_once_they_are_converted_as_the_message_says(
-    tmp_path, monkeypatch
-):
+def test_pickled_clip_weights_are_read_once_converted_as_the_message_says(tmp_path, monkeypatch):
     save_open_clip(tmp_path)
     images = [Image.new("RGB", (40, 30), "red")]
     expected = of_images(f"clip:{tmp_path}").embed(images)

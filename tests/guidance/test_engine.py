@@ -115,9 +115,7 @@ def test_a_prompt_that_leaves_most_open_is_moved_inside_from_the_first_step(size
     ("undistilled", "own", "moved", "is_inside"),
     [(0.6, 1, 0, True), (1, 0.6, 0, False), (0, 0.6, 9, True), (0, 1, 2, True), (0, 1, 9, False)],
 )
-def test_a_distilled_network_is_judged_by_the_undistilled_one_or_else_by_a_perturbed_prompt(
-    undistilled, own, moved, is_inside
-):
+def test_the_undistilled_network_judges_or_a_perturbed_prompt(undistilled, own, moved, is_inside):
     network, found = BlackOrWhite(9.0, 8.0), []
     network.has_prompt = network.has_blocks = True
     network.is_undistilled, network.move_inside = undistilled > 0, found.append

@@ -248,9 +248,7 @@ def test_copies_have_the_scores_of_the_definition(kind, width, dtype, kernel):
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_copies_of_remembered_samples_are_copies_in_whatever_precision_they_are_kept(
-    width, dtype, stored
-):
+def test_copies_of_remembered_samples_are_copies_in_whatever_precision_kept(width, dtype, stored):
     for seed in range(4):
         x = sample("copies", width, dtype, seed)
         window = SlidingWindow(3, dtype=stored)

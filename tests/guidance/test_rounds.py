@@ -56,9 +56,7 @@ def evaluations(pipe, guidance=None, **how):
 @pytest.mark.slow
 @pytest.mark.parametrize(("steps", "guided"), [(4, True), (10, False)])
 @pytest.mark.parametrize("kind", SCHEDULERS)
-def test_rounds_are_made_once_within_a_step_of_the_level_and_every_scheduler_goes_on_from_them(
-    sdxl, kind, steps, guided
-):
+def test_rounds_are_made_once_near_the_level_and_every_scheduler_goes_on(sdxl, kind, steps, guided):
     pipe = with_scheduler(sdxl, kind)
     guidance = making()
     spy = spied(pipe, guidance, steps=steps, guided=guided)
@@ -76,9 +74,7 @@ def test_rounds_are_made_once_within_a_step_of_the_level_and_every_scheduler_goe
     [({"level": 1e6}, 6, 1), ({}, 2, 0)],
     ids=["a later step has signal", "all is decided at the next"],
 )
-def test_from_pure_noise_rounds_are_made_only_if_the_schedule_goes_on_where_all_is_decided(
-    options, steps, made
-):
+def test_rounds_wait_for_signal_unless_all_is_decided_at_the_next_step(options, steps, made):
     how = {"name": "SD3", "guided": True, "steps": steps}
     spy = spied(CASES["SD3"].make(), making(**options), **how)
     assert spy.changed == [made]
@@ -95,18 +91,14 @@ def test_rounds_are_made_in_the_last_step_if_no_earlier_one_is_low_enough(sdxl, 
 
 
 @pytest.mark.parametrize(("rounds", "candidates"), [(1, 1), (4, 1), (2, 3)])
-def test_the_network_is_evaluated_once_a_step_and_for_each_candidate_of_a_round(
-    sdxl, rounds, candidates
-):
+def test_the_network_is_evaluated_once_a_step_and_once_a_candidate(sdxl, rounds, candidates):
     guidance = making(rounds, candidates=candidates)
     assert evaluations(sdxl, guidance) == [3] * (6 + rounds * candidates)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "steps"), [("DDIM", 12), ("DDIM", 40), ("EulerDiscrete", 12)])
-def test_before_the_rounds_two_steps_are_evaluated_and_after_them_cfg_down_to_low_noise(
-    sdxl, kind, steps
-):
+def test_two_steps_are_evaluated_before_rounds_and_cfg_down_to_low_noise_after(sdxl, kind, steps):
     pipe, guidance = with_scheduler(sdxl, kind), making(level=0.25)
     spy = spied(pipe, guidance, steps=steps, guided=True)
     [made] = spy.changed
@@ -241,9 +233,7 @@ def spoil(pipe, monkeypatch, value, at=None, samples=0):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize(("at", "broken"), [*((at, 1) for at in (None, 1, 2, 3, 6)), (None, 3)])
 @pytest.mark.parametrize("objective", ["conditional-vendi", "rke"])
-def test_broken_samples_leave_the_others_whole(
-    sdxl, monkeypatch, caplog, value, at, broken, objective
-):
+def test_broken_samples_leave_others_whole(sdxl, monkeypatch, caplog, value, at, broken, objective):
     guidance = making(objective=objective)
     spoil(sdxl, monkeypatch, value, at, samples=slice(broken))
     with caplog.at_level(logging.WARNING):
@@ -292,9 +282,7 @@ def test_one_image_that_differs_says_what_a_prompt_leaves_open():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("kind", ["LMSDiscrete", "PNDM", "DDIM"])
-def test_one_broken_prediction_breaks_no_sample_whatever_the_dtype_and_the_schedulers_history(
-    sdxl, kind, dtype, monkeypatch
-):
+def test_one_broken_prediction_breaks_no_sample_of_any_dtype(sdxl, kind, dtype, monkeypatch):
     pipe, predicted = with_scheduler(sdxl.to(dtype=dtype), kind), []
 
     def broken(network, *args, inner=Network.denoise, **kwargs):

@@ -82,9 +82,7 @@ def test_keyword_arguments_change_the_settings_at_hand(given, settings):
         (Published(), None, "diversity", str, r"leave it out, or use Rounds\(diversity=1\)"),
     ],
 )
-def test_a_setting_of_the_other_algorithm_is_refused_with_what_to_do(
-    settings, preset, given, typed, message
-):
+def test_settings_of_the_other_algorithm_name_the_remedy(settings, preset, given, typed, message):
     with pytest.raises(TypeError, match=message):
         adjusted(settings, {given: 1}, preset, typed)
 

@@ -108,9 +108,7 @@ def test_a_vague_network_is_moved_inside_with_all_of_cfg(tmp_path, function, sam
 
 
 @pytest.mark.parametrize("network", [Network(vague=0.9), nn.Linear(3, 3)])
-def test_other_networks_make_rounds_and_those_without_a_known_block_say_so(
-    tmp_path, network, caplog
-):
+def test_other_networks_make_rounds_and_without_a_known_block_say_so(tmp_path, network, caplog):
     guider = Unet(network)
     if isinstance(network, nn.Linear):
         network.forward = lambda x, sigma, **_: 0.2 * x / (1 + sigma.view(-1, 1, 1, 1))

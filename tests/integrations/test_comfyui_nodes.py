@@ -121,9 +121,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("inputs", "message"), WRONG)
-def test_wrong_inputs_are_refused_before_a_workflow_runs_and_when_they_are_linked(
-    nodes, inputs, message
-):
+def test_wrong_inputs_are_refused_before_a_workflow_runs_or_when_linked(nodes, inputs, message):
     told = nodes.DiverseBatch.validate_inputs(**inputs)
     assert re.search(message, told)
     given = {"diversity": 0.5, "objective": "vendi", "memory": "file", "memory_name": "a"}

@@ -173,9 +173,7 @@ def diversity(samples):
         (euler, Velocity, SIGMAS / (1 + SIGMAS)),
     ],
 )
-def test_samples_differ_and_only_rounds_are_evaluated_beside_the_steps(
-    tmp_path, function, sampling, sigmas
-):
+def test_samples_differ_and_only_rounds_are_evaluated_besides(tmp_path, function, sampling, sigmas):
     """A sampler with hooks in the model does not take what the rounds predicted for its own."""
     guider, plain, how = Guider(sampling), Guider(sampling), {"function": function}
     samples = draw(memory(tmp_path), guider, sigmas=sigmas, **how)
@@ -196,9 +194,7 @@ def test_a_step_without_signal_is_not_guided_nor_is_an_image_whose_noise_is_soug
 
 
 @pytest.mark.parametrize(("sampling", "sigma"), [(Noise, 3.0), (Velocity, 0.75)])
-def test_the_model_predicts_at_a_level_that_the_schedule_skips(
-    tmp_path, monkeypatch, sampling, sigma
-):
+def test_the_model_predicts_at_a_level_that_is_skipped(tmp_path, monkeypatch, sampling, sigma):
     sigmas = SIGMAS if sampling is Noise else SIGMAS / (1 + SIGMAS)
 
     def modify(engine, step):
@@ -258,9 +254,7 @@ def all_but_the_first(sigma):
     ("own", "overrides", "same_as"),
     [(CFG, first_steps_only, 1.0), (1.0, all_but_the_first, CFG), (CFG, lambda sigma: 1.0, 1.0)],
 )
-def test_cfg_is_what_the_guider_evaluates_and_not_what_its_field_says(
-    tmp_path, caplog, own, overrides, same_as
-):
+def test_cfg_is_what_is_evaluated_not_what_a_field_says(tmp_path, caplog, own, overrides, same_as):
     guiders = Guider(cfg=own, overrides=overrides), Guider(cfg=same_as)
     with caplog.at_level("INFO"):
         found = [draw(memory(tmp_path), guider) for guider in guiders]
@@ -314,9 +308,7 @@ def about(prompt, bias=0.0):
 
 
 @pytest.mark.parametrize("kind", memories.KINDS)
-def test_one_image_is_the_stock_one_until_one_of_its_prompt_and_model_is_remembered(
-    tmp_path, monkeypatch, kind
-):
+def test_one_image_is_stock_until_one_of_its_prompt_and_model_is_known(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(memories, "_session", {})
     said = []
 
@@ -362,9 +354,7 @@ def test_a_file_holds_the_finished_samples(tmp_path, function):
     torch.testing.assert_close(features, unit_rows(samples.flatten(1)), atol=1e-3, rtol=0)
 
 
-def test_a_damaged_file_is_said_before_anything_is_drawn_and_an_unwritable_one_afterwards(
-    tmp_path, caplog
-):
+def test_a_damaged_file_is_said_before_drawing_and_an_unwritable_one_afterwards(tmp_path, caplog):
     samples = draw(memory(tmp_path, "file"))
     [path] = tmp_path.iterdir()
     path.write_bytes(b"no tensors")
@@ -379,9 +369,7 @@ def test_a_damaged_file_is_said_before_anything_is_drawn_and_an_unwritable_one_a
 @pytest.mark.parametrize(
     ("at", "seen"), [(AT + 2, AT + 4), (AT + 1 + EVALUATIONS, AT + 2 + EVALUATIONS)]
 )
-def test_an_interrupted_run_ends_at_once_unremembered_and_leaves_the_sampler_as_it_was(
-    tmp_path, at, seen
-):
+def test_an_interrupted_run_ends_unremembered_and_leaves_the_sampler_as_it_was(tmp_path, at, seen):
     def interrupt(i, *_):
         if i == at:
             raise KeyboardInterrupt
@@ -496,9 +484,7 @@ def test_a_sampler_without_a_function_is_refused(tmp_path):
         draw(memory(tmp_path), sampler=sampler)
 
 
-def test_a_round_can_ask_for_a_perturbed_prompt_which_only_that_evaluation_gets(
-    tmp_path, monkeypatch
-):
+def test_a_round_can_ask_for_a_perturbed_prompt_in_that_evaluation_alone(tmp_path, monkeypatch):
     tokens, given = torch.randn(1, 5, 16), []
     mask = SimpleNamespace(cond=torch.tensor([[1, 1, 1, 0, 0]]))
     own = {"c_crossattn": SimpleNamespace(cond=tokens), "attention_mask": mask, "y": object()}

@@ -230,9 +230,7 @@ def test_a_process_ends_with_its_launcher_while_it_waits_for_another(tmp_path, l
     ],
     ids=["asked to stop", "cannot write"],
 )
-def test_a_stopped_process_ends_the_run_which_resumes(
-    undisturbed, team, event, status, words, done
-):
+def test_a_stopped_process_ends_a_run_that_resumes(undisturbed, team, event, status, words, done):
     assert team.run(event=event) == [status, status]
     said, metadata = "".join(team.said), team.output / METADATA
     assert said.count(words) == 1 and "Traceback" not in said

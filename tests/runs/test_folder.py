@@ -211,9 +211,7 @@ def assert_equal(one: SlidingWindow, other: SlidingWindow) -> None:
         [4, 0, 4, 0, 0, 3, 0],  # a batch may have no sample to remember
     ],
 )
-def test_a_window_is_rebuilt_bit_by_bit_with_the_samples_it_began_with(
-    tmp_path, sizes, dtype, shapes
-):
+def test_a_window_is_rebuilt_bit_by_bit_beside_what_it_began_with(tmp_path, sizes, dtype, shapes):
     has_prompts = dtype != torch.float64
     known = [(torch.randn(4, *shape), torch.randn(4, 5)) for shape in shapes]
     for end in range(len(sizes) + 1):

@@ -209,9 +209,7 @@ def test_a_lora_is_found_in_a_folder_or_in_the_cache_of_the_hub(lora, hub):
 
 
 @pytest.mark.parametrize(("steps", "first"), [(4, 999), (20, 951)])
-def test_a_lora_of_few_steps_begins_at_the_highest_noise(
-    tiny_sdxl_folder, lora, tmp_path, steps, first
-):
+def test_few_step_loras_begin_at_the_highest_noise(tiny_sdxl_folder, lora, tmp_path, steps, first):
     folder = shutil.copytree(tiny_sdxl_folder, tmp_path / "leading")
     config = folder / "scheduler" / "scheduler_config.json"
     config.write_text(config.read_text().replace("trailing", "leading"))
@@ -265,9 +263,7 @@ def test_a_lora_that_does_not_fit_is_reported_in_one_sentence(lora, tiny_sdxl_fo
         *[("aarch64", True, False, True), ("arm64", None, True, False)],
     ],
 )
-def test_auto_on_a_cpu_is_bfloat16_only_if_supported_natively(
-    monkeypatch, tmp_path, kind, onednn, avx512, is_native
-):
+def test_auto_on_cpus_is_bfloat16_if_native(monkeypatch, tmp_path, kind, onednn, avx512, is_native):
     monkeypatch.setattr(loading.platform, "machine", lambda: kind)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: onednn is not None)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)

@@ -159,9 +159,7 @@ PLAIN_FLUX = {"_class_name": "FluxTransformer2DModel", "guidance_embeds": False}
         ("StableDiffusion", {}, LCM | TAKES_SCALE, (4, 7.5)),  # an input of the network
     ],
 )
-def test_names_and_configurations_identify_few_step_models(
-    pipeline, options, files, expected, tmp_path
-):
+def test_names_and_configs_identify_few_step_models(pipeline, options, files, expected, tmp_path):
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(content))
@@ -197,9 +195,7 @@ def test_the_scale_of_true_cfg_needs_a_negative_prompt():
         ("Flux", "guidance_scale", 0.0, True),
     ],
 )
-def test_a_negative_prompt_or_a_scale_is_reported_to_have_no_effect(
-    tmp_path, pipeline, option, scale, has_effect
-):
+def test_options_without_effect_are_reported(tmp_path, pipeline, option, scale, has_effect):
     (tmp_path / "transformer").mkdir()
     (tmp_path / "transformer" / "config.json").write_text(json.dumps(PLAIN_FLUX))
     given = {"negative_prompt": "blurred"} if option == "negative_prompt" else {}

@@ -99,9 +99,7 @@ def assert_goes_on(make, folder: Path, whole: dict[str, bytes], *options: object
 
 
 @pytest.mark.parametrize(("began", "later"), [("float32", "bfloat16"), ("bfloat16", "float32")])
-def test_a_resumed_run_keeps_the_precision_that_it_began_in(
-    make, tmp_path, monkeypatch, began, later
-):
+def test_a_resumed_run_keeps_the_precision_it_began_in(make, tmp_path, monkeypatch, began, later):
     whole = tmp_path / "whole"
     assert make("--dtype", began, output=whole).exit_code == 0
     monkeypatch.setattr(loading, "computes_bfloat16", lambda: began == "bfloat16")
@@ -348,9 +346,7 @@ def test_a_run_with_halved_batches_resumes_with_them(make, crashed, tmp_path, mo
         (RuntimeError("shapes do not fit"), ["the model cannot be sampled: shapes do not fit"]),
     ],
 )
-def test_out_of_memory_for_one_image_and_other_errors_are_reported_in_one_sentence(
-    make, tmp_path, monkeypatch, error, said
-):
+def test_errors_and_no_memory_for_one_image_are_reported(make, tmp_path, monkeypatch, error, said):
     small_memory(monkeypatch, 0, error)
     assert_refused(make(), *said)
     assert not (tmp_path / "out").exists()
@@ -359,9 +355,7 @@ def test_out_of_memory_for_one_image_and_other_errors_are_reported_in_one_senten
 # What is written ------------------------------------------------------------------------------
 
 
-def test_images_record_how_they_were_generated_unless_metadata_is_off(
-    make, undisturbed_folder, tmp_path
-):
+def test_images_say_how_they_were_made_unless_metadata_is_off(make, undisturbed_folder, tmp_path):
     assert make("--no-metadata").exit_code == 0
     for row in read_run(undisturbed_folder).rows:
         with Image.open(undisturbed_folder / row["file_name"]) as opened:
@@ -401,9 +395,7 @@ def test_between_batches_a_signal_ends_the_process_at_once(number, capfd):
     assert capfd.readouterr().err == "\nstopped: no image is lost\n"
 
 
-def test_a_stopped_run_that_replaces_another_says_how_to_resume(
-    make, undisturbed, tmp_path, monkeypatch
-):
+def test_a_stopped_replacement_says_how_to_resume(make, undisturbed, tmp_path, monkeypatch):
     assert make("--steps", 1).exit_code == 0
     with monkeypatch.context() as inner:
         at_call(inner, 1, interrupt)

@@ -32,9 +32,7 @@ def test_the_modes_of_well_separated_clusters_are_the_clusters(kernel, spectrum)
 
 
 @pytest.mark.parametrize("kernel, spectrum", WAYS)
-def test_squared_loadings_average_to_the_eigenvalue_which_is_that_of_the_kernel_matrix(
-    kernel, spectrum
-):
+def test_squared_loadings_average_to_the_eigenvalue_of_the_kernel_matrix(kernel, spectrum):
     x = normal(0, 200, 3)
     modes = find_modes(x, kernel, count=3, top=len(x), spectrum=spectrum)
     values = spectrum.eigenvalues(x, kernel)[:3].tolist()

@@ -86,9 +86,7 @@ def test_a_method_does_not_change_the_start_of_samples(pipe, seen, method, value
 @pytest.mark.parametrize(
     ("kind", "guided"), [("SD3", True), ("PixArt-Sigma", True), ("SDXL", True), ("SDXL", False)]
 )
-def test_a_method_changes_samples_of_every_architecture_but_no_pipeline(
-    kind, guided, method, value
-):
+def test_a_method_changes_samples_of_each_architecture_but_no_pipeline(kind, guided, method, value):
     if method is limited_interval and not guided:
         pytest.skip("there is no guidance to limit")
     pipe = CASES[kind].make()
