@@ -15,16 +15,13 @@ import vendi_guidance
 
 def modules_with_examples() -> list[str]:
     """Found in the source, since importing every module takes long."""
-    paths = [*vendi_guidance.__path__, *vendi_guidance.pipelines.__path__]
-    prefixes = ["vendi_guidance."] * len(vendi_guidance.__path__) + ["vendi_guidance.pipelines."]
-    return sorted(
-        {
-            found.name
-            for path, prefix in zip(paths, prefixes, strict=False)
-            for found in pkgutil.walk_packages([path], prefix)
-            if ">>> " in Path(found.module_finder.find_spec(found.name).origin).read_text("utf-8")
-        }
-    )
+    modules = {
+        found.name
+        for package in (vendi_guidance, vendi_guidance.pipelines)
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if ">>> " in Path(found.module_finder.find_spec(found.name).origin).read_text("utf-8")
+    }
+    return sorted(modules)
 
 
 @pytest.mark.parametrize("name", modules_with_examples())

@@ -11,10 +11,8 @@ import vendi_guidance.scores
 
 ROOT = Path(__file__).parents[1]
 
-BLOCKED = (
-    "accelerate click diffusers huggingface_hub jinja2 matplotlib PIL rich sklearn torchmetrics"
-)
-BLOCKED += " torchvision tqdm transformers"
+BLOCKED = "accelerate click diffusers huggingface_hub jinja2 matplotlib PIL rich sklearn "
+BLOCKED += "torchmetrics torchvision tqdm transformers"
 
 PROGRAM = """
 import importlib, sys
@@ -44,7 +42,7 @@ from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Published
 from vendi_guidance.guidance.step import Step
-test_engine.test_guided_rounds_make_samples_of_a_prompt_differ()
+test_engine.test_guided_rounds_make_samples_differ_at_the_level_where_the_step_ends()
 published = Engine(Published(objective="rke"), Memory(window=9))
 step = published.modify(Step(index=0, count=2, latents=torch.randn(4, 3, 8, 8)))
 assert step.latents.isfinite().all()

@@ -45,9 +45,8 @@ def spied(pipe, guidance, **how):
 
 
 def denoised(**options):
-    return VendiGuidance(
-        **{"preset": "published", "scale": 0.2, "every": 1, "space": "denoised"} | options
-    )
+    given = {"preset": "published", "scale": 0.2, "every": 1, "space": "denoised"}
+    return VendiGuidance(**given | options)
 
 
 @pytest.mark.parametrize("every", [1, 10])

@@ -112,9 +112,8 @@ def test_those_that_cannot_be_started_midway_go_on_as_if_they_had_found_the_same
     with Watch(scheduler) as watch:
         for timestep in scheduler.timesteps[begin:]:
             latents = scheduler.step(noise, timestep, latents, return_dict=False)[0]
-            torch.testing.assert_close(
-                latents, watch.levels[1].mix(clean, noise), atol=1e-4, rtol=0
-            )
+            expected = watch.levels[1].mix(clean, noise)
+            torch.testing.assert_close(latents, expected, atol=1e-4, rtol=0)
 
 
 # Predictions of pipelines

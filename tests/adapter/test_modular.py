@@ -44,12 +44,10 @@ class Modular:
     def generate(self, pipe, **more):
         """Latents of a call of 6 steps from seed 0."""
         negative = self.case.embeddings([NEGATIVE] * len(PROMPTS)).items()
-        embeddings = self.case.embeddings(PROMPTS) | {
-            f"negative_{name}": it for name, it in negative
-        }
-        called = {"num_inference_steps": 6, "generator": torch.Generator().manual_seed(0)}
-        called |= {"output": "latents", "height": self.size, "width": self.size}
-        return pipe(**embeddings | called | more)
+        given = self.case.embeddings(PROMPTS) | {f"negative_{key}": it for key, it in negative}
+        given |= {"num_inference_steps": 6, "generator": torch.Generator().manual_seed(0)}
+        given |= {"output": "latents", "height": self.size, "width": self.size}
+        return pipe(**given | more)
 
 
 def stable_diffusion_xl():

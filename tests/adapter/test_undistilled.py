@@ -172,12 +172,6 @@ def off(pipe):
     return pipe
 
 
-def narrower():
-    unet = base().unet
-    unet.register_to_config(in_channels=8)
-    return unet
-
-
 def refused(guidance, pipe, message):
     before = vars(pipe.scheduler).keys() | vars(pipe.unet).keys()
     with pytest.raises(ValueError, match=message):
@@ -193,7 +187,11 @@ def refused(guidance, pipe, message):
         (fused_and_unloaded, "adapters", "fused into the weights, lightning"),
         (base, lambda: base("SD 1.5").unet, "undistilled has cross_attention_dim|addition_embed"),
         (base, lambda: base("SD3").transformer, "is a SD3Transformer2DModel, and .* UNet2DCond"),
-        (base, narrower, "undistilled has in_channels 8 and the pipeline's network 4"),
+        (
+            base,
+            lambda: unet.unet(in_channels=8, **unet.XL),
+            "undistilled has in_channels 8 and the pipeline's network 4",
+        ),
         (base, lambda: base().unet.half(), r"load it with dtype=torch.float32"),
         (base, lambda: base().unet.to("meta"), r'is on meta, .* undistilled.to\("cpu"\)'),
     ],
@@ -228,9 +226,7 @@ def guided(pipe, undistilled, **changes):
 @pytest.mark.parametrize(
     ("share", "same_as"), [(math.inf, "adapters"), (0.0, None), (math.nan, None)]
 )
-def test_auto_leaves_loras_off_in_the_rounds_if_the_first_prediction_is_blurred_without_them(
-    share, same_as, monkeypatch, caplog
-):
+def test_auto_turns_loras_off_if_predictions_blur_without_them(share, same_as, monkeypatch, caplog):
     monkeypatch.setattr(denoiser, "BLURRED", share)
     monkeypatch.setattr(inside, "VARIED", 0.0)
     pipe = distilled()

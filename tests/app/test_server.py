@@ -17,9 +17,7 @@ from vendi_guidance.app.server import LOCK, PREFIX, remove_abandoned, workspace
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing is killed there")
 
 
-def test_killed_while_generating_what_was_saved_is_whole_and_the_next_server_loads_it(
-    tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch
-):
+def test_what_was_saved_survives_a_kill(tiny_sdxl_folder, tiny_probe_folder, tmp_path, monkeypatch):
     folder = tmp_path / "temporary"
     folder.mkdir()
     words = ("--model", tiny_sdxl_folder, "--probe", tiny_probe_folder, "--device", "cpu")

@@ -120,9 +120,7 @@ def test_scores_and_files_of_a_generation(studio, session, tmp_path):
     assert (tmp_path / "taken" / "memory.safetensors").is_file()
 
 
-def test_a_memory_of_another_text_encoder_is_refused_and_one_of_another_size_is_not(
-    studio, session, tmp_path
-):
+def test_a_memory_of_another_size_is_taken_but_not_of_another_encoder(studio, session, tmp_path):
     session.window.append(torch.randn(1, 4, 5, 5), torch.randn(1, 16))
     assert finish(studio, session, request_of("cat")) == [(2, 0), (2, 2)]
     shape = session.window.latent_shape

@@ -118,12 +118,11 @@ def test_files_that_cannot_be_read_are_left_out_and_named_or_end_it(evaluated, e
     (emoji / "3.png").write_bytes(b"broken")
     (emoji / "4.png").unlink()
     (emoji / "5.png").write_bytes(b"")
-    result = evaluated(emoji, "--reference", real)
-    assert result.exit_code == 0, result.output
-    assert "13 images of 2 prompts" in result.output
-    said = [line for line in result.output.splitlines() if line.startswith("left out: ")]
+    said = said_by(evaluated(emoji, "--reference", real))
+    assert "13 images of 2 prompts" in said
+    left_out = [line for line in said.splitlines() if line.startswith("left out: ")]
     bad = [str(emoji / name) for name in ("3.png", "4.png", "5.png")] + [str(real / "6.png")]
-    assert [line.split(": ")[1] for line in said] == bad
+    assert [line.split(": ")[1] for line in left_out] == bad
     [run] = content(tmp_path / "report")["runs"]
     assert [one["name"] for one in run["skipped"]] == bad
     assert run["settings"]["references"] == COUNT - 1
@@ -131,9 +130,8 @@ def test_files_that_cannot_be_read_are_left_out_and_named_or_end_it(evaluated, e
 
 
 def test_without_weights_pixels_and_words_are_compared_and_that_is_said(evaluated, hub, tmp_path):
-    result = evaluated(save_run(tmp_path / "castles", ["a castle", "a moat"]))
-    assert result.exit_code == 0, result.output
-    said, table = result.output.split(" score ", 1)
+    castles = save_run(tmp_path / "castles", ["a castle", "a moat"])
+    said, table = said_by(evaluated(castles)).split(" score ", 1)
     degraded = ("DINOv2 is not available", "not what is shown", "cannot be compared with scores")
     for words in ("castles: Prompts are from metadata.jsonl.", *degraded):
         assert words in said and words not in table

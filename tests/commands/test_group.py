@@ -7,6 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.helpers.commands import said_by
 from vendi_guidance import commands
 from vendi_guidance.commands.cli import DEBUG, Command
 
@@ -16,19 +17,15 @@ def main_of(name: str) -> Command:
 
 
 def invoke(*words: str, width: int = 80) -> str:
-    result = CliRunner(env={"COLUMNS": str(width)}).invoke(commands.main, words)
-    assert result.exit_code == 0, result.output
-    return result.output
+    return said_by(CliRunner(env={"COLUMNS": str(width)}).invoke(commands.main, words))
 
 
 def test_help_lists_every_command_without_importing_any(monkeypatch):
     for name in commands.COMMANDS:
         monkeypatch.setitem(sys.modules, f"vendi_guidance.commands.{name}", None)
-    result = CliRunner().invoke(commands.main, ["--help"])
-    assert result.exit_code == 0, result.output
+    said = invoke("--help")
     for name, help_text in commands.COMMANDS.items():
-        assert f"  {name}  " in result.output
-        assert help_text in result.output
+        assert f"  {name}  " in said and help_text in said
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -87,11 +87,9 @@ def test_the_reference_shows_the_settings_by_name():
 
 
 def test_a_formula_becomes_a_drawing_with_its_text():
-    extensions = ["pymdownx.arithmatex", makeExtension()]
-    options = {"pymdownx.arithmatex": {"generic": True}}
-    shown = markdown(
-        "so $a < b$, `$c$`\n\n$$\nd\n$$", extensions=extensions, extension_configs=options
-    )
+    how = {"extensions": ["pymdownx.arithmatex", makeExtension()]}
+    how |= {"extension_configs": {"pymdownx.arithmatex": {"generic": True}}}
+    shown = markdown("so $a < b$, `$c$`\n\n$$\nd\n$$", **how)
     assert shown.startswith("<p>so <svg") and 'aria-label="a &lt; b"' in shown
     assert "currentColor" in shown and "\\(" not in shown and "<code>$c$</code>" in shown
     assert '<div class="formula"><svg' in shown

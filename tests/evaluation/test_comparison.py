@@ -111,11 +111,9 @@ def test_reports_of_other_settings_are_not_compared(other, what):
 
 
 def test_kernels_of_one_class_with_other_content_are_not_compared():
-    kernel, other = Precomputed(torch.eye(24)), Precomputed(torch.ones(24, 24))
+    kernels = [Precomputed(matrix) for matrix in (torch.eye(24), torch.ones(24, 24))]
     rows = {"image": torch.arange(24.0)[:, None], "prompts": None}
-    first, same, different = (
-        report_of(24, kernel_image=k, **rows) for k in (kernel, kernel, other)
-    )
+    first, same, different = (report_of(24, kernel_image=kernels[i], **rows) for i in (0, 0, 1))
     assert compare(first, same).differences["vendi"].change == 1
     with pytest.raises(ValueError, match=r"kernel_image is [^;]*; .* \(see Embedding"):
         compare(first, different)

@@ -27,13 +27,10 @@ def pages(tmp_path_factory):
     """The pages of two runs with hostile names and prompts, of one run, and of two images without
     prompts."""
     folder = tmp_path_factory.mktemp("reports")
-    prompts = [HOSTILE[i // 8] for i in range(64)]
-    runs = [
-        report_of(
-            64, spread, prompts=prompts, name=name, references=sample_images(12), truncation=8
-        )
-        for spread, name in ((10, "<b onclick=alert(1)>a</b>"), (60, 'b"> & $\\frac'))
-    ]
+    given = {"references": sample_images(12), "truncation": 8}
+    given |= {"prompts": [HOSTILE[i // 8] for i in range(64)]}
+    names = {10: "<b onclick=alert(1)>a</b>", 60: 'b"> & $\\frac'}
+    runs = [report_of(64, spread, name=name, **given) for spread, name in names.items()]
     runs[0].skipped.append(BadImage("<img src=y>.png", "it is <i>broken</i>"))
     return {
         "two": compare(*runs).save(folder / "two"),

@@ -36,16 +36,11 @@ def test_a_caption_without_commas_names_any_of_its_parts():
     attributes = [("colour", ["blue", "navy blue"]), ("whose", ["men's", "women's"])]
     probe = Probe(["shirt", "t-shirt"], attributes, "a photo of a {colour} {whose} {concept}", 80)
     prompts = ["a photo of a shirt", "A photo of a  navy blue Women's T-shirt", "a shirt"]
+    prompts += ["a photo of a men's shirt", "a photo of a blue"]
     found = [("shirt", None, None), ("t-shirt", "navy blue", "women's"), None]
-    assert probe.asked(prompts) == found
-    assert probe.asked(["a photo of a men's shirt", "a photo of a blue"]) == [
-        ("shirt", None, "men's"),
-        None,
-    ]
-    assert [probe.words(one) for one in found[:2]] == [
-        "a photo of a shirt",
-        "a photo of a navy blue women's t-shirt",
-    ]
+    assert probe.asked(prompts) == [*found, ("shirt", None, "men's"), None]
+    said = ["a photo of a shirt", "a photo of a navy blue women's t-shirt"]
+    assert [probe.words(one) for one in found[:2]] == said
     assert probe.embed(sample_images(2)).shape == (2, 128)
 
 

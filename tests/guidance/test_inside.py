@@ -51,9 +51,8 @@ def test_features_move_along_the_score_by_a_share_of_their_norm(objective):
 def test_a_sample_moves_by_those_of_similar_prompts_alone():
     h, moves = drawn(4, *SHAPE), moves_of([0, 0, 1, 1])
     other = torch.cat([h[:2], drawn(2, *SHAPE, seed=1)])
-    torch.testing.assert_close(
-        moved(moves, h)[:2], moved(moves, other, at=1)[:2], rtol=0, atol=1e-3
-    )
+    found, expected = moved(moves, h)[:2], moved(moves, other, at=1)[:2]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
     alike = torch.cat([h[:1], other[2:3], h[2:]])
     assert (moved(moves, h, at=2)[0] - moved(moves, alike, at=3)[0]).norm() > 0.1
 

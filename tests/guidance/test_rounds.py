@@ -301,16 +301,14 @@ def test_one_broken_prediction_breaks_no_sample_of_any_dtype(sdxl, kind, dtype, 
     assert {latents.dtype for latents in (*spy.before, *spy.after)} == {dtype}
 
 
-@pytest.mark.parametrize(("budget", "expected"), [(0.01, (1, 1)), (0.25, (2, 2)), (1.0, (4, 2))])
-def test_a_small_budget_pays_for_fewer_rounds_and_at_least_for_one(budget, expected):
-    network = SimpleNamespace(evaluations_per_step=2, spent=30, ahead=[2.0], cfg_every=2)
-    step = Step(2, 16, torch.zeros(2, 4), network=network)
-    assert affordable(step, Rounds(budget=budget)) == expected
-
-
 @pytest.mark.parametrize(
-    ("count", "expected"), [(2, (2, 1)), (4, (4, 1)), (9, (4, 1)), (10, (8, 1))]
+    ("cfg", "count", "budget", "expected"),
+    [
+        *((2, 16, *row) for row in ((0.01, (1, 1)), (0.25, (2, 2)), (1.0, (4, 2)))),
+        *((1, n, None, (rounds, 1)) for n, rounds in ((2, 2), (4, 4), (9, 4), (10, 8))),
+    ],
 )
-def test_rounds_of_few_steps_without_cfg_take_four_evaluations_at_most(count, expected):
-    step = Step(0, count, torch.zeros(2, 4), network=SimpleNamespace(evaluations_per_step=1))
-    assert affordable(step, Rounds()) == expected
+def test_a_small_budget_or_few_steps_pay_for_fewer_rounds(cfg, count, budget, expected):
+    network = SimpleNamespace(evaluations_per_step=cfg, spent=30, ahead=[2.0], cfg_every=2)
+    step = Step(2, count, torch.zeros(2, 4), network=network)
+    assert affordable(step, Rounds(budget=budget)) == expected

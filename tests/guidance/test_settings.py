@@ -40,9 +40,8 @@ def test_help_explains_every_setting(kind):
         text = f"{name} ({setting.kind.__name__}): {setting.help} Default: {setting.shown}. Valid: "
         assert text in " ".join(kind.__doc__.split())
         assert f" {name} (" in VendiGuidance.__doc__
-        assert all(
-            f" {with_prefix(name)} (" in guided.__call__.__doc__ for guided in GUIDED.values()
-        )
+        argument = f" {with_prefix(name)} ("
+        assert all(argument in guided.__call__.__doc__ for guided in GUIDED.values())
 
 
 def test_a_setting_that_does_not_exist_is_named_with_those_that_do():

@@ -165,10 +165,8 @@ def test_guides_a_pipeline_in_the_image_space(name):
     assert guided.isfinite().all() and guidance.skipped == 0
     assert not torch.allclose(guided, plain, atol=1e-3)
     assert guidance.window.latent_shape == (5,)
-    features = space.of_pictures(2 * guided - 1)
-    assert torch.allclose(
-        guidance.window.features, torch.nn.functional.normalize(features), atol=1e-4
-    )
+    features = torch.nn.functional.normalize(space.of_pictures(2 * guided - 1))
+    assert torch.allclose(guidance.window.features, features, atol=1e-4)
     assert with_gradient(pipe.vae) == with_gradient(space.encoder) == []
 
 

@@ -143,25 +143,17 @@ def test_a_refused_sample_leaves_the_window_as_it_was(latents, prompts, reason):
 # Window files that are none
 
 
-HEADER = {
-    "format": "vendi-guidance window",
-    "version": 3,
-    "size": 5,
-    "dtype": "float32",
-    "shapes": [[4, 2]],
-}
+HEADER = {"format": "vendi-guidance window", "version": 3, "size": 5}
+HEADER |= {"dtype": "float32", "shapes": [[4, 2]]}
 LATENTS, PROMPTS = torch.randn(3, 8), torch.randn(3, 4)
 SAMPLES = {"latents_0": LATENTS, "prompts_0": PROMPTS}
-
-
-def test_the_file_that_is_damaged_below_is_read(tmp_path):
-    save_file(SAMPLES, tmp_path / "w", {"header": json.dumps(HEADER)})
-    assert len(SlidingWindow.load(tmp_path / "w")) == 3
 
 
 def test_what_is_no_file_of_tensors_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         SlidingWindow.load(tmp_path / "w")
+    save_file(SAMPLES, tmp_path / "w", {"header": json.dumps(HEADER)})
+    assert len(SlidingWindow.load(tmp_path / "w")) == 3  # the file that is damaged below
     (tmp_path / "w").write_bytes(b"not safetensors at all")
     with pytest.raises(ValueError, match="not a readable safetensors file"):
         SlidingWindow.load(tmp_path / "w")

@@ -46,11 +46,7 @@ class Server(NamedTuple):
 
 
 class Visitor:
-    """A client that behaves like one browser page.
-
-    Args:
-        address: address of the server.
-    """
+    """A client that behaves like one browser page of the server at an address."""
 
     def __init__(self, address: str) -> None:
         self.key = uuid4().hex

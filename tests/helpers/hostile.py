@@ -159,6 +159,5 @@ def write_inputs() -> None:
     np.save("features.npy", features)
     np.savez("features.npz", features=features)
     save_file({"features": features}, "features.safetensors")
-    Probe(["a cat", "a dog"], [("tone", ["light", "dark"])], "{concept}, {tone}").save_pretrained(
-        "probe"
-    )
+    probe = Probe(["a cat", "a dog"], [("tone", ["light", "dark"])], "{concept}, {tone}")
+    probe.save_pretrained("probe")

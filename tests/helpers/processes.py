@@ -47,15 +47,8 @@ def wait(process: int) -> int:
 
 
 def fork_team(act: Callable[[int], object], logs: Sequence[Path]) -> list[int]:
-    """Call `act(rank)` in several processes, in the environment of `torchrun`, and wait for all.
-
-    Args:
-        act: function that each process calls.
-        logs: a file for each process, see `fork`.
-
-    Returns:
-        Their exit statuses, negative for a signal.
-    """
+    """Call `act(rank)` in several processes, in the environment of `torchrun`, each with a log (see
+    `fork`), and wait for all. Returns their exit statuses, negative for a signal."""
     with socket() as any_port:
         any_port.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(any_port.getsockname()[1])}

@@ -187,10 +187,8 @@ def test_the_score_counts_different_images():
 def test_with_clip_what_images_show_is_compared(nodes):
     images = torch.rand(3, 8, 8, 3)
     images[0] = math.nan  # of a VAE that overflowed; saved as black
-    embeddings = torch.tensor([[3.0, 0.0], [0.0, 1.0], [5.0, 0.0]])
-    clip = SimpleNamespace(
-        encode_image=lambda given: {"image_embeds": embeddings + 0 * given.mean()}
-    )
+    rows = torch.tensor([[3.0, 0.0], [0.0, 1.0], [5.0, 0.0]])
+    clip = SimpleNamespace(encode_image=lambda given: {"image_embeds": rows + 0 * given.mean()})
     shown = nodes.DiversityScore.execute(images, clip)
     text, picture = shown.result
     assert picture.isfinite().all()

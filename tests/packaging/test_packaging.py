@@ -89,9 +89,7 @@ for words in json.load(sys.stdin):
 """
 
 
-def test_every_command_runs_from_the_wheel_and_finds_the_demo_model(
-    installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path
-):
+def test_all_commands_run_from_the_wheel(installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path):
     (tmp_path / "prompts.txt").write_text("a fox\na hen\n")
     few = ("--images-per-prompt", 2, "--steps", 1, "--device", "cpu")
     tiny = ("--model", tiny_sdxl_folder, *few)

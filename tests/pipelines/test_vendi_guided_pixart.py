@@ -79,8 +79,6 @@ def test_a_single_step_is_remembered_as_it_comes_out(name):
 
 def test_a_stock_pipeline_whose_callback_gets_no_prompts_is_refused(name):
     stock = make(name, guided=False)
-    wanted = (
-        f"{type(stock).__name__} gives its callback no prompts: use {GUIDED[type(stock)].__name__}"
-    )
-    with pytest.raises(ValueError, match=wanted):
+    own, ours = type(stock).__name__, GUIDED[type(stock)].__name__
+    with pytest.raises(ValueError, match=f"{own} gives its callback no prompts: use {ours}"):
         VendiGuidance().on(stock)

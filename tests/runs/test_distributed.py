@@ -51,13 +51,7 @@ class Team:
         ]
         self.words = [str(word) for word in words]
 
-    def run(
-        self,
-        *options: object,
-        count: int = 2,
-        event: Event | None = None,
-        launch: dict[str, str] | None = None,
-    ) -> list[int]:
+    def run(self, *options: object, count=2, event: Event | None = None, launch=None) -> list[int]:
         """Exit statuses of that many processes; `launch` is what torchrun adds to the
         environment."""
         for file in self.folder.glob("[0-9].*"):

@@ -42,9 +42,7 @@ def trace(tmp_path) -> Iterator[Path]:
     assert not (tmp_path / "trace").exists()
 
 
-def load(
-    folder: Path, dtype="float32", device="cpu", lora=None, kind=VendiGuidedSDXLPipeline, **options
-):
+def load(folder, dtype="float32", device="cpu", lora=None, kind=VendiGuidedSDXLPipeline, **options):
     options = RunOptions(dtype=dtype, **options)
     return loading.load(Model(options, folder, kind, Sampling({}, {}), lora, None, []), device)
 

@@ -67,16 +67,11 @@ def make(words, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def undisturbed_folder(words, tmp_path_factory) -> Path:
+def undisturbed(words, tmp_path_factory) -> Path:
     """The folder of the undisturbed run."""
     folder = tmp_path_factory.mktemp("runs") / "undisturbed"
     assert invoke(generate.main, *words, "--output", folder).exit_code == 0
     return folder
-
-
-@pytest.fixture(scope="module")
-def undisturbed(undisturbed_folder) -> dict[str, bytes]:
-    return repeatable(undisturbed_folder)
 
 
 @pytest.fixture
@@ -149,7 +144,7 @@ def test_a_signal_lets_the_current_batch_finish_and_a_second_one_does_not(
         assert "finishing the current batch" in capfd.readouterr().err
         assert f"4 of {IMAGES} images in {tmp_path / 'out'}" in result.output
         assert "stopped: run the same command with --resume to continue" in result.output
-    assert_goes_on(make, tmp_path / "out", undisturbed)
+    assert_goes_on(make, tmp_path / "out", repeatable(undisturbed))
 
 
 # Resuming -------------------------------------------------------------------------------------
@@ -195,17 +190,15 @@ def test_a_run_killed_at_any_write_resumes_to_the_same_images(words, tmp_path, m
     assert number > 25
 
 
-def test_a_complete_run_has_nothing_left_to_do_and_reports_changed_versions(
-    make, undisturbed_folder, undisturbed, tmp_path
-):
-    finished = shutil.copytree(undisturbed_folder, tmp_path / "out")
+def test_a_complete_run_has_nothing_to_do_and_reports_changed_versions(make, undisturbed, tmp_path):
+    finished = shutil.copytree(undisturbed, tmp_path / "out")
     began = Manifest.load(finished)
     replace(began, versions=began.versions | {"torch": "1.0"}).save(finished)
     said = said_by(make("--resume"))
     assert f"{IMAGES} images in {finished}, nothing was left to do" in said
     assert f"torch is {began.versions['torch']}, was 1.0" in said
     began.save(finished)
-    assert repeatable(finished) == undisturbed
+    assert repeatable(finished) == repeatable(undisturbed)
 
 
 @pytest.mark.parametrize("crash_at", [1, 4])
@@ -315,7 +308,7 @@ def small_memory(monkeypatch, room: int, error: Exception = OUT_OF_MEMORY[0]) ->
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
 def test_out_of_memory_halves_the_batches_and_the_run_continues(
-    make, undisturbed_folder, tmp_path, monkeypatch, caplog, error
+    make, undisturbed, tmp_path, monkeypatch, caplog, error
 ):
     sizes = small_memory(monkeypatch, BATCH, error)
     said_by(make("--batch-size", 8))
@@ -325,7 +318,7 @@ def test_out_of_memory_halves_the_batches_and_the_run_continues(
     assert warnings == [text.format(8, 4), text.format(4, 2)]
     run = read_run(tmp_path / "out")
     assert [row["batch_size"] for row in run.rows] == [BATCH] * IMAGES
-    assert np.array_equal(run.pixels, read_run(undisturbed_folder).pixels)
+    assert np.array_equal(run.pixels, read_run(undisturbed).pixels)
 
 
 @pytest.mark.parametrize("options", [("--batch-size", 4), ("--batch-size", 4, "--diversity", 0)])
@@ -355,22 +348,22 @@ def test_errors_and_no_memory_for_one_image_are_reported(make, tmp_path, monkeyp
 # What is written ------------------------------------------------------------------------------
 
 
-def test_images_say_how_they_were_made_unless_metadata_is_off(make, undisturbed_folder, tmp_path):
+def test_images_say_how_they_were_made_unless_metadata_is_off(make, undisturbed, tmp_path):
     assert make("--no-metadata").exit_code == 0
-    for row in read_run(undisturbed_folder).rows:
-        with Image.open(undisturbed_folder / row["file_name"]) as opened:
+    for row in read_run(undisturbed).rows:
+        with Image.open(undisturbed / row["file_name"]) as opened:
             text, pixels = opened.text, np.asarray(opened)
         with Image.open(tmp_path / "out" / row["file_name"]) as quiet:
             assert quiet.text == {} and np.array_equal(np.asarray(quiet), pixels)
         assert text["prompt"] == "cat"
         assert text["seed"] == str(row["seed"])
         assert text["diversity"] == str(Rounds().diversity)
-        assert json.loads(text["versions"]) == Manifest.load(undisturbed_folder).versions
+        assert json.loads(text["versions"]) == Manifest.load(undisturbed).versions
         assert len(text["model_sha256"]) == 64
 
 
 def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
-    make, crashed, tiny_lora_folder, undisturbed_folder, tmp_path
+    make, crashed, tiny_lora_folder, undisturbed, tmp_path
 ):
     lora = shutil.copytree(tiny_lora_folder, tmp_path / "lora")
     crashed(3, "--lora", lora)
@@ -382,7 +375,7 @@ def test_a_lora_changes_the_images_is_recorded_and_needed_to_resume(
     assert said["sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
     assert {row["lora"] for row in read_run(tmp_path / "out").rows} == {str(lora), str(moved)}
     first = "000000.png"
-    assert (tmp_path / "out" / first).read_bytes() != (undisturbed_folder / first).read_bytes()
+    assert (tmp_path / "out" / first).read_bytes() != (undisturbed / first).read_bytes()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -403,4 +396,4 @@ def test_a_stopped_replacement_says_how_to_resume(make, undisturbed, tmp_path, m
     assert result.exit_code == 130
     assert "the same command with --resume in place of --overwrite to continue" in result.output
     assert_refused(make("--overwrite", "--resume"), "--overwrite", "--resume")
-    assert_goes_on(make, tmp_path / "out", undisturbed)
+    assert_goes_on(make, tmp_path / "out", repeatable(undisturbed))

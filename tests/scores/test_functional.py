@@ -119,9 +119,8 @@ def test_repeating_an_item_is_weighting_it(spectrum, sample, order, data):
 def test_vendi_is_conditional_times_information_vendi(sample, pair, order, rank):
     x, t = sample
     settings_ = {"order": order, "truncation": rank}
-    product = conditional_vendi(x, t, *pair, **settings_) * information_vendi(
-        x, t, *pair, **settings_
-    )
+    conditional = conditional_vendi(x, t, *pair, **settings_)
+    product = conditional * information_vendi(x, t, *pair, **settings_)
     assert float(product) == pytest.approx(float(vendi(x, pair[0], **settings_)))
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.stats import t as student
 
+from tests.helpers.every_score import normal
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.functional import (
@@ -24,10 +25,6 @@ from vendi_guidance.scores.spectra import Exact, Nystrom
 from vendi_guidance.scores.subsampling import FEWEST_IMAGES, LARGEST_PART, subsample
 
 LABELS = [f"prompt {i // 4}" for i in range(80)]
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 # What is drawn
@@ -68,7 +65,7 @@ def test_of_too_few_images_nothing_is_drawn_and_of_many_small_parts():
 
 @pytest.mark.parametrize("labels", [LABELS, None])
 def test_the_interval_of_a_mean_is_the_textbook_one(labels):
-    values = normal(80).tolist()
+    values = normal(0, 80).tolist()
     if labels is not None:  # prompts differ, pictures of one do not
         values = [values[i // 4] for i in range(80)]
     subsamples = subsample([labels], [80], count=4000)
@@ -86,7 +83,7 @@ def test_the_interval_of_a_mean_is_the_textbook_one(labels):
 @pytest.mark.parametrize("score", [rke, conditional_rke])
 def test_the_interval_covers_the_mean_score_of_as_many_new_items_as_often_as_promised(score):
     """Of overlapping modes of unequal weight, and prompts of two kinds."""
-    centres, r = 2 * normal(4, 2), np.random.default_rng(3)
+    centres, r = 2 * normal(0, 4, 2).numpy(), np.random.default_rng(3)
 
     def draw():
         kind = r.choice(4, size=100, p=[0.1, 0.2, 0.3, 0.4])
@@ -170,7 +167,7 @@ def test_no_theorem_no_guarantee():
 
 
 def test_guarantees_go_with_the_scores_that_they_are_for():
-    x, t = normal(900, 3), normal(900, 2, seed=1)
+    x, t = normal(0, 900, 3), normal(1, 900, 2)
     k = Gaussian(1.0)
 
     def bound(score, *arguments, **options):
@@ -197,14 +194,14 @@ def test_guarantees_go_with_the_scores_that_they_are_for():
 
 
 def test_sizes_are_spread_out_up_to_all_items():
-    found = convergence(intdiv, normal(1280, 2), Gaussian(1.0))
+    found = convergence(intdiv, normal(0, 1280, 2), Gaussian(1.0))
     assert found.sizes.tolist() == [20, 36, 66, 119, 215, 390, 707, 1280]
     assert found.scores.shape == (8, 5)
     assert torch.equal(found.mean, found.scores.mean(dim=1))
     assert found.scores[-1].unique().numel() == 1
 
 
-X = normal(40, 2)
+X = normal(0, 40, 2)
 K = Gaussian(1.0)
 
 

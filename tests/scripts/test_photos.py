@@ -88,9 +88,8 @@ def test_a_small_model_and_its_probe_are_trained_on_made_up_pictures(tmp_path, m
     assert image.size == (80, 80)
     probe = load_probe(tmp_path / "demo-photos-probe")
     assert probe.size == 80 and len(probe.looks([image])[0]) == 3
-    assert load_features(tmp_path / "demo-photos-probe/training_features.safetensors").shape == (
-        *(6, 128),
-    )
+    features = load_features(tmp_path / "demo-photos-probe/training_features.safetensors")
+    assert features.shape == (6, 128)
     assert "demo-photos-probe: colour is right in " in printed
 
     before = (model / "unet" / "diffusion_pytorch_model.safetensors").read_bytes()
