@@ -115,9 +115,8 @@ def test_it_saves_the_stock_pipeline_in_its_precision_and_loads_as_a_custom_one(
     stock = DiffusionPipeline.from_pretrained(tmp_path)
     assert type(stock) is type(pipe).stock
     file = FOLDER / f"{GUIDED[type(stock)].__module__.rsplit('.', 1)[1]}.py"
-    pipe = DiffusionPipeline.from_pretrained(
-        tmp_path, custom_pipeline=str(file), trust_remote_code=True
-    )
+    custom = {"custom_pipeline": str(file), "trust_remote_code": True}
+    pipe = DiffusionPipeline.from_pretrained(tmp_path, **custom)
     size = {"height": 16, "width": 16}
     plain = generate(stock, name, **size)
     assert torch.equal(generate(pipe, name, diversity=0, **size), plain)

@@ -50,9 +50,8 @@ def test_levels_are_those_of_a_pipeline_with_the_models_scheduler(model):
 
 
 def test_rounds_are_made_at_the_wanted_level_or_at_the_highest_of_training():
-    flow, trained_to = (
-        schedule_of(model_of(*it)) for it in (("FLUX.1 schnell", 4), ("SDXL-Lightning", 4))
-    )
+    names = "FLUX.1 schnell", "SDXL-Lightning"
+    flow, trained_to = (schedule_of(model_of(name, steps=4)) for name in names)
     assert flow.wanted == flow.made == pytest.approx(0.2 * 512)
     assert trained_to.made == pytest.approx(14.6, abs=0.02)
     assert trained_to.wanted == pytest.approx(0.2 * 256)

@@ -112,13 +112,6 @@ def test_labels_say_how_faithful_the_images_are():
     assert nothing.scores["fidelity"].value == 0.5  # a label too, of images that show nothing
 
 
-def test_labels_are_one_for_each_image():
-    with pytest.raises(ValueError, match="24 images and 3 asked labels: give one for each"):
-        report_of(24, labels=labels_of(["cat"] * 3, ["cat"] * 3))
-    with pytest.raises(ValueError, match=r"Labels\(asked, shown, variant\), got tuple"):
-        report_of(24, labels=(["cat"] * 24,) * 3)
-
-
 def test_a_clip_score_is_the_mean_cosine_of_images_and_prompts():
     def of_texts(texts):
         return np.array([[0.0, 1.0] if "0" in text else [-1.0, 0.0] for text in texts])
@@ -252,16 +245,18 @@ def test_a_column_of_the_metadata_is_a_score_with_an_interval(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("judge", "given", "words"),
     [
-        ([1.0] * 3, "numbers for faithfulness have 3 rows, but there are 64"),
-        ([float("nan")] * 64, "NaN"),
-        (["good"] * 64, "must be numbers"),
+        ("faithfulness", [1.0] * 3, "numbers for faithfulness have 3 rows, but there are 24"),
+        ("faithfulness", [float("nan")] * 24, "NaN"),
+        ("faithfulness", ["good"] * 24, "must be numbers"),
+        ("labels", labels_of(["cat"] * 3, ["cat"] * 3), "24 images and 3 asked labels: give one"),
+        ("labels", (["cat"] * 24,) * 3, r"Labels\(asked, shown, variant\), got tuple"),
     ],
 )
-def test_what_is_no_number_for_each_image_is_refused(given, words):
+def test_what_is_not_a_number_or_label_for_each_image_is_refused(judge, given, words):
     with pytest.raises(ValueError, match=words):
-        report_of(64, faithfulness=given)
+        report_of(24, **{judge: given})
 
 
 PROMPTS = ["ear"] * 5 + ["nose"] * 3

@@ -125,12 +125,10 @@ def qwen_image() -> dict[str, Any]:
         latents_std=[1.0] * 4,
     )
     text = {name: value for name, value in SMALL.items() if name != "head_dim"}
-    rope = {"type": "default", "mrope_section": [2, 1, 1]}
+    text["rope_scaling"] = {"type": "default", "mrope_section": [2, 1, 1]}
     vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
     vision["out_hidden_size"] = WIDTH
-    config = transformers.Qwen2_5_VLConfig(
-        text_config={**text, "rope_scaling": rope}, vision_config=vision
-    )
+    config = transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision)
     encoder = transformers.Qwen2_5_VLForConditionalGeneration(config)
     return {"vae": vae, "tokenizer": letters(), "text_encoder": encoder}
 

@@ -82,9 +82,8 @@ def test_the_length_of_a_vector_does_not_matter_to_cosine_however_small_or_large
 )
 def test_features_come_out_in_single_or_double_precision(kind, expected):
     ones = torch.ones(2, 3)
-    found = as_features(
-        ones.to(kind) if isinstance(kind, torch.dtype) else ones.numpy().astype(kind)
-    )
+    given = ones.to(kind) if isinstance(kind, torch.dtype) else ones.numpy().astype(kind)
+    found = as_features(given)
     assert torch.equal(found, ones.to(expected)) and found.dtype == expected
 
 
