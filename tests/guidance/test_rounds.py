@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from diffusers import StableDiffusionXLPipeline
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.adapter import test_denoiser as denoiser
 from tests.adapter.test_guided_spaces import Spy, draw, spied
 from tests.guidance.test_engine import diversity, seeded
 from tests.helpers import tiny_pipelines
+from tests.helpers.launches import Launches
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
@@ -147,22 +147,12 @@ def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_a
     assert rows == [3] * (2 + USUAL_ROUNDS + 11 - spy.changed[0])
 
 
-class Waits(TorchDispatchMode):
-    """Counts the numbers read from tensors, for each of which a GPU is waited for."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func == torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
-
-
 def test_a_guided_call_reads_few_numbers_beside_those_of_the_stock_call(sdxl):
-    with Waits() as stock:
+    with Launches() as stock:
         draw(sdxl, steps=16, guided=True)
-    with Waits() as guided:
+    with Launches() as guided:
         draw(sdxl, VendiGuidance(), steps=16, guided=True)
-    assert guided.count <= stock.count + 150
+    assert guided.waits <= stock.waits + 150
 
 
 # What comes out

@@ -1,5 +1,5 @@
-"""The pipeline class for a model, its sampling parameters, and `vendi-guidance generate` with a
-tiny model of each kind."""
+"""The pipeline class for a model, its sampling parameters, the order of images, and `vendi-guidance
+generate` with a tiny model of each kind."""
 
 import json
 import re
@@ -10,14 +10,18 @@ import numpy as np
 import pytest
 from click.testing import Result
 from diffusers.utils import DummyObject
+from hypothesis import given, settings, strategies as st
 
 from tests.helpers.commands import assert_refused, invoke
 from tests.helpers.runs import made
 from tests.helpers.tiny_folders import FOLDERS, save
 from vendi_guidance import VendiGuidedFluxPipeline
 from vendi_guidance.commands import generate
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.runs.pipelines import GUIDED, guided_class, sampling_of, stock_class
-from vendi_guidance.runs.plan import RunOptions
+from vendi_guidance.runs.plan import Manifest, Plan, RunOptions, Sampling
+from vendi_guidance.runs.setup import check_prompts_are_seen
+from vendi_guidance.storage.prompt_files import open_prompts
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 OWN_SIZE = ["SD 1.5", "PixArt-alpha", "PixArt-Sigma", "Sana", "HunyuanDiT"]
@@ -103,6 +107,15 @@ def test_a_model_that_cannot_be_served_is_refused_with_the_reason(kind, words, t
     refused = generated(tmp_path, tmp_path / "out")
     assert_refused(refused, f"cannot be used: {kind} {words}")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_pipeline_without_prompt_embeddings_is_refused_if_prompts_are_compared():
+    guided = guided_class(diffusers.KandinskyV22Pipeline)  # only its prior reads prompts
+    with pytest.raises(ValueError, match="KandinskyV22Pipeline gives guidance no prompt embedd"):
+        check_prompts_are_seen(guided, Rounds())
+    check_prompts_are_seen(guided, Rounds(objective="vendi"))
+    check_prompts_are_seen(guided, Rounds(diversity=0.0))
+    check_prompts_are_seen(guided_class(diffusers.StableDiffusion3Pipeline), Rounds())
 
 
 # Sampling parameters ----------------------------------------------------------------------------
@@ -198,8 +211,8 @@ def test_the_scale_of_true_cfg_needs_a_negative_prompt():
 def test_options_without_effect_are_reported(tmp_path, pipeline, option, scale, has_effect):
     (tmp_path / "transformer").mkdir()
     (tmp_path / "transformer" / "config.json").write_text(json.dumps(PLAIN_FLUX))
-    given = {"negative_prompt": "blurred"} if option == "negative_prompt" else {}
-    options = given | {"steps": 4, "guidance_scale": scale}
+    more = {"negative_prompt": "blurred"} if option == "negative_prompt" else {}
+    options = more | {"steps": 4, "guidance_scale": scale}
     said = sampled(f"{pipeline}Pipeline", tmp_path, **options).remarks
     assert ["no effect" in remark for remark in said] == [True] * (not has_effect)
 
@@ -211,3 +224,28 @@ def test_options_without_effect_are_reported(tmp_path, pipeline, option, scale, 
 def test_options_that_the_pipeline_does_not_take_are_refused(pipeline, option, value):
     with pytest.raises(ValueError, match=f"leave --{option.replace('_', '-')} out"):
         sampled(pipeline, **{option: value})
+
+
+# The order of images ----------------------------------------------------------------------------
+
+COUNTS = st.integers(1, 7)
+
+
+def plan_of(folder, prompts, images_per_prompt, at_a_time):
+    path = folder / "prompts.txt"
+    path.write_text("\n".join(f"prompt {i}" for i in range(prompts)))
+    options = RunOptions(images_per_prompt=images_per_prompt, batch_size=at_a_time)
+    return Plan(options, open_prompts(str(path)), Sampling({}, {}), Manifest({}, {}))
+
+
+@settings(deadline=None)  # writing files may be slow
+@given(COUNTS, COUNTS, COUNTS, COUNTS, st.integers(0, 60))
+def test_each_image_is_planned_once_and_a_resumed_plan_is_the_rest(
+    tmp_path_factory, prompts, images_per_prompt, at_a_time, side_by_side, done
+):
+    plan = plan_of(tmp_path_factory.mktemp("plan"), prompts, images_per_prompt, at_a_time)
+    items = list(plan.items(0, side_by_side))
+    assert sorted(item.number for item in items) == list(range(plan.total))
+    assert all(item.prompt == f"prompt {item.number // images_per_prompt}" for item in items)
+    done = min(done, plan.total)
+    assert list(plan.items(done, side_by_side)) == items[done:]
