@@ -40,10 +40,10 @@ def module_of(pipe):
 
 
 @contextmanager
-def watching(pipe, cfg=1.0, every=1):
+def watching(pipe, cfg=1.0, every=1, undistilled=None):
     """A network whose CFG has this share from the second step on."""
     with Watch(pipe.scheduler) as watch:
-        network = Network(pipe, watch, cfg_every=every).start()
+        network = Network(pipe, watch, undistilled, cfg_every=every).start()
         network.cfg.share = cfg
         try:
             yield network, watch

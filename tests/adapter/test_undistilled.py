@@ -10,12 +10,11 @@ from peft import LoraConfig
 from peft.tuners.tuners_utils import BaseTunerLayer
 
 from tests.adapter.test_call import check_in_threads, sharing
+from tests.adapter.test_denoiser import watching
 from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES, evaluations
 from vendi_guidance import Published, VendiGuidance
 from vendi_guidance.adapter import denoiser
-from vendi_guidance.adapter.denoiser import Network
-from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.undistilled import one_at_a_time
 from vendi_guidance.guidance import inside
 
@@ -52,12 +51,8 @@ def draw(pipe, at_step=lambda index: None, guide=None, **changes):
 def predictions(pipe, undistilled=None):
     """At each step, what the rounds would be told; and the call's latents."""
     found = []
-    with Watch(pipe.scheduler) as watch:
-        network = Network(pipe, watch, undistilled).start()
-        try:
-            latents = draw(pipe, lambda index: found.append(network.denoise(LATENTS)))
-        finally:
-            network.stop()
+    with watching(pipe, undistilled=undistilled) as (network, _):
+        latents = draw(pipe, lambda index: found.append(network.denoise(LATENTS)))
     return found, latents
 
 

@@ -22,7 +22,7 @@ def test_what_was_saved_survives_a_kill(tiny_sdxl_folder, tiny_probe_folder, tmp
     folder.mkdir()
     words = ("--model", tiny_sdxl_folder, "--probe", tiny_probe_folder, "--device", "cpu")
     words += ("--steps", 10, "--batch-size", 2)
-    with app_process(*words, TMPDIR=folder) as server, visitors(server.address) as [visitor]:
+    with app_process(*words, TMPDIR=folder) as (process, address), visitors(address) as [visitor]:
         assert visitor.call("generate", *usual(prompts="cat\ndog", images=2))["success"]
         [file] = visitor.call("save")["output"]["data"]
         with ZipFile(BytesIO(visitor.http.get(file["url"]).content)) as packed:
@@ -31,8 +31,8 @@ def test_what_was_saved_survives_a_kill(tiny_sdxl_folder, tiny_probe_folder, tmp
         with pytest.raises(httpx.TransportError):
             for message in visitor.messages("generate", *long):
                 if any(one["progress"] > 0.5 for one in message.get("progress_data", [])):
-                    server.process.kill()
-        assert server.process.wait(200) == -signal.SIGKILL
+                    process.kill()
+        assert process.wait(200) == -signal.SIGKILL
     [left] = folder.glob(f"{PREFIX}*")  # libraries may leave others
     [second] = left.glob("sessions/*/generation")
     for arm in ("without", "with"):

@@ -113,7 +113,7 @@ def test_scores_and_files_of_a_generation(studio, session, tmp_path):
         packed.extractall(tmp_path / "taken")
     for arm in ("without", "with"):
         run = read_run(tmp_path / "taken" / arm)
-        assert run.prompts == ["cat"] * 4 + ["<b>x</b>"] * 4
+        assert [row["prompt"] for row in run.rows] == ["cat"] * 4 + ["<b>x</b>"] * 4
         assert [image.tobytes() for image in run.images] == pixels(session, arm)
     page = (tmp_path / "taken" / "report" / "report.html").read_text()
     assert "&lt;b&gt;x&lt;/b&gt;" in page and "<b>x" not in page

@@ -25,12 +25,13 @@ def test_what_is_missing_or_cannot_be_used_is_named(tmp_path, tiny_sdxl_folder, 
 
 
 def test_it_serves_this_machine_and_leaves_nothing_behind(tiny_sdxl_folder, tmp_path):
-    with app_process("--model", tiny_sdxl_folder, "--device", "cpu", TMPDIR=tmp_path) as server:
+    words = ("--model", tiny_sdxl_folder, "--device", "cpu")
+    with app_process(*words, TMPDIR=tmp_path) as (process, address):
         with httpx.Client(trust_env=False, timeout=200) as client:
-            assert "Vendi Guidance" in client.get(server.address).text
+            assert "Vendi Guidance" in client.get(address).text
         assert len(list(tmp_path.glob("vendi-guidance-app-*"))) == 1
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(200) == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(200) == 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -48,7 +48,7 @@ def test_generate_writes_an_imagefolder_in_the_order_of_the_prompts(make, tmp_pa
     prompts.write_text('{"prompt": "a \\"cat\\"\\nasleep"}\n{"prompt": "собака"}\n')
     result = make(prompts, "--images-per-prompt", 3, "--batch-size", 4, "--seed", 7)
     run = made(result, tmp_path / "out")
-    assert run.prompts == ['a "cat"\nasleep'] * 3 + ["собака"] * 3
+    assert [row["prompt"] for row in run.rows] == ['a "cat"\nasleep'] * 3 + ["собака"] * 3
     assert [row["seed"] for row in run.rows] == [7, 8, 9, 10, 11, 12]
     assert [row["file_name"] for row in run.rows] == [f"{i:06d}.png" for i in range(6)]
     first = run.rows[0]
@@ -127,7 +127,7 @@ def test_overwrite_replaces_a_run_and_nothing_else(make, run_of, tmp_path):
     before = contents(folder)
     assert_refused(make("dog"), str(folder), "--overwrite")
     assert contents(folder) == before
-    assert run_of("dog", "--overwrite").prompts == ["dog"]
+    assert [row["prompt"] for row in run_of("dog", "--overwrite").rows] == ["dog"]
     checkpoint = ".checkpoints/000000000001-000000000001.safetensors"
     own = {METADATA, TIMINGS, MANIFEST, checkpoint, "000000.png"}
     assert set(contents(folder)) == {*own, *mine}

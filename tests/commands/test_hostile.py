@@ -106,12 +106,9 @@ def kept(tiny_sdxl_folder, tmp_path_factory) -> Iterator[Path]:
         patch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
         patch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(home / "hub"))
         write_inputs()
-        more = {
-            "generate": ("--window-out", "window.safetensors"),
-            "evaluate": ("--cache", "cache"),
-        }
+        how = {"generate": ("--window-out", "window.safetensors"), "evaluate": ("--cache", "cache")}
         for name, hostile in COMMANDS.items():
-            succeeds(hostile.command, *hostile.words(*more.get(name, ()), output=hostile.begun))
+            succeeds(hostile.command, *hostile.words(*how.get(name, ()), output=hostile.begun))
         yield home
 
 

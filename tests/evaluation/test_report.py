@@ -14,8 +14,7 @@ from vendi_guidance.evaluation.report.figures import convergence_figure
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
 from vendi_guidance.evaluation.report.tables import score_table
 
-ONE = {"report.html", "report.json"}
-PROMPTS_TOO = {"convergence.png"}
+FILES = {"report.html", "report.json", "convergence.png"}
 SETTINGS = {"truncation": 4, "references": sample_images(12), "seconds": [0.5] * 64}
 
 
@@ -42,8 +41,8 @@ def names(folder):
 
 def test_one_report_and_two_are_whole_folders(comparison, folder, tmp_path):
     comparison.first.save(tmp_path / "one")
-    assert names(tmp_path / "one") == ONE | PROMPTS_TOO
-    assert names(folder) == ONE | PROMPTS_TOO | {"notes.txt"}
+    assert names(tmp_path / "one") == FILES
+    assert names(folder) == FILES | {"notes.txt"}
     assert (folder / "notes.txt").read_text() == "mine"
     for path in folder.glob("*.png"):
         with Image.open(path) as image:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.duplicates import DTYPES, KINDS, WIDTHS, sample, spectrum
+from tests.helpers.every_score import DTYPES, KINDS, WIDTHS, sample, spectrum
 from vendi_guidance.guidance.objectives import OBJECTIVES, RKE, MedianGaussian, Objective, Vendi
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.window import SlidingWindow

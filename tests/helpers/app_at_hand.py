@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -33,16 +33,6 @@ def request_of(text: str | None = "cat\ndog", **changes: Any) -> Request:
 def usual(**changes: Any) -> list[Any]:
     """Values of the page's fields, in order."""
     return list({"prompts": "cat", "images": 1, "diversity": 0.5, "seed": 0, **changes}.values())
-
-
-APP = ("-m", "vendi_guidance", "app")
-
-
-class Server(NamedTuple):
-    """A process that serves the page, and its address."""
-
-    process: subprocess.Popen[str]
-    address: str
 
 
 class Visitor:
@@ -89,23 +79,17 @@ def served(model: Path, probe: Path, examples: str = "cat", **where: Any) -> Ite
 
 
 @contextmanager
-def app_process(*words: object, python: Sequence[object] = APP, **how: Any) -> Iterator[Server]:
-    """Run `vendi-guidance app` in its own process, which is killed at the end.
-
-    Args:
-        words: options of the command.
-        python: arguments of Python that start it.
-        how: `cwd`, and environment variables.
-    """
-    given = [str(word) for word in (sys.executable, *python, *words)]
-    cwd = how.pop("cwd", None)
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | {k: str(v) for k, v in how.items()}
-    process = subprocess.Popen(given, stdout=subprocess.PIPE, text=True, cwd=cwd, env=environment)
+def app_process(*words: object, **given: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `vendi-guidance app` with these options and environment variables in its own process,
+    which is killed at the end; yields the process and the address of its page."""
+    command = [sys.executable, "-m", "vendi_guidance", "app", *map(str, words)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | {k: str(v) for k, v in given.items()}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
         assert " at http://127.0.0.1:" in line, line
-        yield Server(process, line.split()[2])
+        yield process, line.split()[2]
     finally:
         process.kill()
         process.wait()

@@ -24,10 +24,6 @@ class Run(NamedTuple):
     images: list[Image.Image]
 
     @property
-    def prompts(self) -> list[str]:
-        return [row["prompt"] for row in self.rows]
-
-    @property
     def pixels(self) -> np.ndarray:
         return np.stack([np.asarray(image).astype(int) for image in self.images])
 

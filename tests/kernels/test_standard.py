@@ -5,8 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from tests.helpers.duplicates import DTYPES, WIDTHS
-from tests.helpers.every_score import normal
+from tests.helpers.every_score import DTYPES, WIDTHS, normal
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.kernels.rounding import exact_ones, rounding
 from vendi_guidance.kernels.standard import Cosine, Gaussian, Product

@@ -7,8 +7,16 @@ import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
 
-from tests.helpers.duplicates import DTYPES, KINDS, WIDTHS, sample, spectrum
-from tests.helpers.every_score import every_score, normal, scores_of
+from tests.helpers.every_score import (
+    DTYPES,
+    KINDS,
+    WIDTHS,
+    every_score,
+    normal,
+    sample,
+    scores_of,
+    spectrum,
+)
 from vendi_guidance.kernels.standard import Cosine, Gaussian, Precomputed
 from vendi_guidance.scores.entropy import renyi_entropy
 from vendi_guidance.scores.functional import (

@@ -81,7 +81,6 @@ def test_a_small_model_and_its_probe_are_trained_on_made_up_pictures(tmp_path, m
     printed = succeeds(train_photos.main, *options).output
 
     pipe = StableDiffusionXLPipeline.from_pretrained(model)
-    pipe.set_progress_bar_config(disable=True)
     assert pipe.scheduler.config.prediction_type == "epsilon"
     assert not pipe.scheduler.config.rescale_betas_zero_snr
     [image] = pipe("a photo of a tie", num_inference_steps=2).images

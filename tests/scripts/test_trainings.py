@@ -68,7 +68,6 @@ def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(tmp_pat
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
     pipe = DiffusionPipeline.from_pretrained(tmp_path / "demo-pixart")
-    pipe.set_progress_bar_config(disable=True)
     [image] = pipe("ear", num_inference_steps=2, use_resolution_binning=False).images
     assert image.size == (64, 64)
 
@@ -97,7 +96,6 @@ def test_an_interrupted_distillation_resumes_and_its_model_draws(tmp_path, monke
     assert all(weight.dtype == torch.float16 for weight in trained.values())
     assert any(weight.any() for name, weight in trained.items() if "lora_B" in name)
     pipe = DiffusionPipeline.from_pretrained(ASSETS / MODELS[TURBO].base)
-    pipe.set_progress_bar_config(disable=True)
     pipe.load_lora_weights(output)
     network = train_turbo.network_of(pipe)
     [adapter] = network.peft_config
@@ -145,7 +143,6 @@ def test_the_command_trains_a_stock_pipeline_and_a_probe_and_resumes(tmp_path, m
     assert isinstance(pipeline, StableDiffusion3Pipeline)
     assert pipeline.transformer.config.sample_size == 32
     assert pipeline.vae.config.shift_factor and pipeline.vae.config.scaling_factor
-    pipeline.set_progress_bar_config(disable=True)
     [image] = pipeline("portrait, bun", num_inference_steps=1, guidance_scale=2).images
     assert image.size == (128, 128)
 
