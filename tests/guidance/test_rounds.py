@@ -18,13 +18,7 @@ from tests.helpers.launches import Launches
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
-from vendi_guidance.guidance.budget import (
-    CANDIDATES,
-    LEAST,
-    ROUNDS as USUAL_ROUNDS,
-    USUAL_BUDGET,
-    affordable,
-)
+from vendi_guidance.guidance import budget
 from vendi_guidance.guidance.score import OF_LARGEST, between, spread
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Step
@@ -130,9 +124,9 @@ def test_a_call_takes_fewer_evaluations_than_the_stock_call_or_says_how_many(sdx
         sum(evaluations(pipe, guidance, **how)) / 3
         for guidance in (None, *(VendiGuidance(budget=it, level=0.25) for it in (None, 1.25)))
     )
-    assert usual <= USUAL_BUDGET * stock
+    assert usual <= budget.USUAL_BUDGET * stock
     if kind != "HeunDiscrete":  # whose steps, each evaluated twice, leave more than rounds need
-        assert usual > USUAL_BUDGET * stock - CANDIDATES
+        assert usual > budget.USUAL_BUDGET * stock - budget.CANDIDATES
     assert usual < more <= 1.25 * stock
     said = f"{more / stock:.3g} times the stock call's evaluations of the network"
     ours = [it.getMessage() for it in caplog.records if it.name.startswith("vendi_guidance")]
@@ -141,10 +135,10 @@ def test_a_call_takes_fewer_evaluations_than_the_stock_call_or_says_how_many(sdx
 
 def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many_as_steps(sdxl):
     short = evaluations(sdxl, VendiGuidance(level=0.25), steps=5, guided=True)
-    assert 3 * (5 + LEAST) <= sum(short) <= 3 * (2 * 5 + LEAST)
+    assert 3 * (5 + budget.LEAST) <= sum(short) <= 3 * (2 * 5 + budget.LEAST)
     spy = spied(sdxl, VendiGuidance(level=0.25), steps=12)
     rows = evaluations(sdxl, VendiGuidance(level=0.25), steps=12)
-    assert rows == [3] * (2 + USUAL_ROUNDS + 11 - spy.changed[0])
+    assert rows == [3] * (2 + budget.ROUNDS + 11 - spy.changed[0])
 
 
 def test_a_guided_call_reads_few_numbers_beside_those_of_the_stock_call(sdxl):
@@ -292,13 +286,13 @@ def test_one_broken_prediction_breaks_no_sample_of_any_dtype(sdxl, kind, dtype, 
 
 
 @pytest.mark.parametrize(
-    ("cfg", "count", "budget", "expected"),
+    ("cfg", "count", "paid", "expected"),
     [
         *((2, 16, *row) for row in ((0.01, (1, 1)), (0.25, (2, 2)), (1.0, (4, 2)))),
         *((1, n, None, (rounds, 1)) for n, rounds in ((2, 2), (4, 4), (9, 4), (10, 8))),
     ],
 )
-def test_a_small_budget_or_few_steps_pay_for_fewer_rounds(cfg, count, budget, expected):
+def test_a_small_budget_or_few_steps_pay_for_fewer_rounds(cfg, count, paid, expected):
     network = SimpleNamespace(evaluations_per_step=cfg, spent=30, ahead=[2.0], cfg_every=2)
     step = Step(2, count, torch.zeros(2, 4), network=network)
-    assert affordable(step, Rounds(budget=budget)) == expected
+    assert budget.affordable(step, Rounds(budget=paid)) == expected

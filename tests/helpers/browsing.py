@@ -14,10 +14,7 @@ def watched(browser: Browser, *more: Any) -> Iterator[tuple[Callable[..., Page],
     """Yields `open_page(address, width=..., scheme=...)`, and the URLs that pages request.
 
     Fails at the end if a page logged to the console, raised an error or opened a dialog, except the
-    one before a reload.
-
-    Args:
-        more: further events that must not occur.
+    one before a reload, or if one of the events `more` occurred.
     """
     heard: list[str] = []
     asked: list[str] = []

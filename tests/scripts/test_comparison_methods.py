@@ -10,16 +10,8 @@ from diffusers import DDIMScheduler, PixArtSigmaPipeline, StableDiffusionXLPipel
 from PIL import Image
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 
+from scripts.comparison import features
 from scripts.comparison.call import Call
-from scripts.comparison.features import (
-    _entropy,
-    _similarity,
-    contextual_repulsion,
-    dc_attenuation,
-    dispersed,
-    feature_self_guidance,
-    without_mean,
-)
 from scripts.comparison.initial_noise import contrast, contrastive_noise, pink, pink_noise
 from scripts.comparison.prompt_noise import cads, seed_variance
 from scripts.comparison.sampling import (
@@ -40,8 +32,8 @@ PROMPTS = ["a cat", "a cat", "a dog"]
 
 FEW = {"num_inference_steps": 4, "return_dict": True}
 STRONG = [(limited_interval, 0.4), (cads, 0.25), (seed_variance, 3.0), (particle_guidance, 5.0)]
-OF_2026 = [(contextual_repulsion, 5.0), (feature_self_guidance, 5.0), (dc_attenuation, 0.9)]
-OF_2026 += [(pink_noise, 1.0), (contrastive_noise, 0.3)]
+OF_2026 = [(pink_noise, 1.0), (contrastive_noise, 0.3), (features.dc_attenuation, 0.9)]
+OF_2026 += [(features.contextual_repulsion, 5.0), (features.feature_self_guidance, 5.0)]
 
 
 @pytest.fixture(scope="module")
@@ -248,17 +240,17 @@ def test_the_contrast_of_two_samples_is_that_of_a_softmax_by_hand():
 def test_a_share_of_the_mean_of_tokens_and_of_maps_is_taken():
     maps = normal(0, 2, 3, 4, 5) + 1
     tokens = maps.flatten(2).transpose(1, 2)
-    found = without_mean(tokens, 0.25)
+    found = features.without_mean(tokens, 0.25)
     torch.testing.assert_close(found.mean(dim=1), 0.75 * tokens.mean(dim=1), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.var(dim=1), tokens.var(dim=1), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(without_mean(maps, 0.25).flatten(2).transpose(1, 2), found)
+    torch.testing.assert_close(features.without_mean(maps, 0.25).flatten(2).transpose(1, 2), found)
 
 
 @pytest.mark.parametrize(
     ("slope", "objective"),
     [
-        (_similarity, lambda k: -k.exp().mean().log()),
-        (_entropy, lambda k: -torch.special.xlogy(it := torch.linalg.eigvalsh(k / 4), it).sum()),
+        (features._similarity, lambda k: -k.exp().mean().log()),
+        (features._entropy, lambda k: torch.special.entr(torch.linalg.eigvalsh(k / 4)).sum()),
     ],
 )
 def test_a_dispersion_is_gradient_ascent_of_its_objective(slope, objective):
@@ -267,12 +259,12 @@ def test_a_dispersion_is_gradient_ascent_of_its_objective(slope, objective):
     unit = flat / flat.norm(dim=1, keepdim=True)
     [gradient] = torch.autograd.grad(objective(unit @ unit.T), x)
     first = x.detach() + 0.1 * flat.detach().norm(dim=1)[:, None, None] ** 2 * gradient
-    torch.testing.assert_close(dispersed(x.detach(), slope, 0.1, 1), first)
-    far = dispersed(x.detach(), slope, 3.0, 30)
+    torch.testing.assert_close(features.dispersed(x.detach(), slope, 0.1, 1), first)
+    far = features.dispersed(x.detach(), slope, 3.0, 30)
     assert float(vendi(far.flatten(1), Cosine())) > float(vendi(flat.detach(), Cosine()))
 
 
 def test_samples_that_are_alike_stay_so_however_often_they_are_moved():
     alike = normal(0, 1, 6).expand(8, 6) * torch.arange(1, 9)[:, None]  # rounding errors differ
-    moved = dispersed(alike, _entropy, 5.0, 100)
+    moved = features.dispersed(alike, features._entropy, 5.0, 100)
     torch.testing.assert_close(moved, alike, atol=1e-4, rtol=1e-4)
