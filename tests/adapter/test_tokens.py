@@ -28,9 +28,8 @@ def noisy(*seeds):
 def arguments_of_the_last_evaluation(name):
     """With CFG; and their module."""
     calls = []
-    hook = module_of(pipeline(name)).register_forward_pre_hook(
-        lambda *given: calls.append(given), with_kwargs=True
-    )
+    module = module_of(pipeline(name))
+    hook = module.register_forward_pre_hook(lambda *it: calls.append(it), with_kwargs=True)
     call(name, guided=True)
     hook.remove()
     return calls[-1]

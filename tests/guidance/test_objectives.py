@@ -139,9 +139,8 @@ def test_an_automatic_bandwidth_is_a_share_of_the_median_distance_for_similar_pr
     apart = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     features = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).double()
     t = apart[torch.arange(6) % 2]
-    found = RKE(MedianGaussian(0.7), Gaussian(0.1)).gradient(
-        features[4:], t[4:], window := filled_window(features[:4], t[:4])
-    )
+    window = filled_window(features[:4], t[:4])
+    found = RKE(MedianGaussian(0.7), Gaussian(0.1)).gradient(features[4:], t[4:], window)
     unit = unit_rows(features)
     distances = [(unit[i] - unit[j]).norm() for i in (4, 5) for j in range(i % 2, 6, 2) if j != i]
     median = torch.stack(distances).median().item()

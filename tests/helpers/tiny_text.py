@@ -30,10 +30,8 @@ class Letters:
         pad = str.ljust if self.padding_side == "right" else str.rjust
         padded = [pad(text[-length:], length, "`") for text in texts]
         ids = torch.tensor([[ord(letter) % 32 for letter in text] for text in padded])
-        positions = torch.arange(length).expand_as(ids)
-        return BatchEncoding(
-            {"input_ids": ids, "attention_mask": (ids > 0).long(), "position_ids": positions}
-        )
+        encoded = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+        return BatchEncoding(encoded | {"position_ids": torch.arange(length).expand_as(ids)})
 
     def tokenize(self, text: str) -> list[str]:
         return list(text)

@@ -47,9 +47,8 @@ def animate_diff() -> Any:
         motion_num_attention_heads=2,
         motion_norm_num_groups=4,
     )
-    return diffusers.AnimateDiffPipeline(
-        vae=None, unet=unet(), motion_adapter=adapter, **without_text(1)
-    )
+    parts = without_text(1) | {"motion_adapter": adapter}
+    return diffusers.AnimateDiffPipeline(vae=None, unet=unet(), **parts)
 
 
 def stable_diffusion_xl(kind: str = "", reads_images: bool = False, **parts: Any) -> Any:

@@ -317,9 +317,8 @@ def test_one_image_is_stock_until_one_of_its_prompt_and_model_is_known(tmp_path,
         found = draw(memory(tmp_path, kind), guider, show=said.append, **lone(seed))
         return torch.equal(stock, found)
 
-    first, again, other_prompt, other_model = (
-        one(seed, guider) for seed, guider in enumerate([about(0), about(0), about(1), about(0, 1)])
-    )
+    guiders = [about(0), about(0), about(1), about(0, 1)]
+    first, again, other_prompt, other_model = (one(*each) for each in enumerate(guiders))
     assert first and ("as without this node" in said[0])
     assert again == (kind == "this batch")
     assert other_prompt == other_model == (kind != "file")  # a file holds all images of a kind

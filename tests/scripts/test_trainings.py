@@ -61,9 +61,8 @@ def test_an_interrupted_training_ends_like_any_other_and_its_model_draws(tmp_pat
     interrupt(monkeypatch, train_pixart.main, *given, f"--work={tmp_path / 'resumed'}")
     for work in ("resumed", "whole"):
         succeeds(train_pixart.main, *given, f"--work={tmp_path / work}")
-    (one, resumed), (_, whole) = (
-        load_tensors(tmp_path / work / "pixart.safetensors") for work in ("resumed", "whole")
-    )
+    files = (tmp_path / work / "pixart.safetensors" for work in ("resumed", "whole"))
+    (one, resumed), (_, whole) = map(load_tensors, files)
     assert one["step"] == STEPS
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
