@@ -9,6 +9,8 @@ from vendi_guidance.guidance.inside import Moves
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import OBJECTIVES, Published, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.scores.functional import conditional_rke, rke
 
 TINY = 4, 8, 8
 MOST = {"rke": 60, "conditional-rke": 60, "vendi": 82, "conditional-vendi": 82}
@@ -63,3 +65,39 @@ def test_gradients_of_rounds_and_moves_inside_the_network_launch_few_kernels_and
         assert seen.kernels <= MOST[objective] + 14 and seen.waits == 0
     # the same move of the rows without prompts, where they are evaluated apart
     assert counted(moves.move, h, other, "later", 9.0).kernels <= 12
+
+
+@pytest.mark.parametrize(("score", "most"), [(rke, 11), (conditional_rke, 23)])
+def test_a_tile_of_a_kernel_matrix_launches_few_kernels_and_waits_for_none(score, most):
+    def of(tiles):
+        inputs = [torch.randn(512 * tiles, 8)] * (2 if score is conditional_rke else 1)
+        return counted(score, *inputs, *[Gaussian(4.0)] * len(inputs))
+
+    three, six = of(2), of(3)
+    assert six.kernels - three.kernels <= 3 * most and six.waits == three.waits
+
+
+def test_memory_for_sdxl_of_finished_samples_is_at_most_120_mb_beyond_the_windows_80():
+    """The formula of docs/benchmarks.md, at a sixteenth of SDXL's numbers per sample."""
+
+    def remembered(n, numbers, channels, width, levels):
+        return 4 * n * numbers, levels * n * (32 * channels + 4 * width + 4 * n)
+
+    batch, window, shape, channels = 8, 30, (4, 32, 32), 80
+    memory, step = Memory(window), drawn(batch, shape)
+    moves = Moves(memory.score(Rounds(), step.prompts), step)
+    for _ in range(4):  # more than there is room for
+        memory.add(step.latents, step.prompts)
+        for at in range(25):  # steps of SDXL above the level below which none is moved
+            moves.move(torch.randn(batch, channels, 8, 8), slice(batch), at, 14.6 * 0.95**at)
+        for seen in moves.seen:
+            memory.add(seen, step.prompts)
+    held, others = remembered(window, 4096, channels, 64, len(moves.seen))
+    samples = [memory.window.of_shape(it) for it in memory.window.shapes]
+    tensors = [it for one in samples for it in (one._features.rows, one._features.inner)]
+    tensors += [one.prompts for one in samples]
+    beside = 4 * window * (64 + window)  # prompts and products of latents
+    assert sum(it.nbytes for it in tensors) == held + others + beside
+
+    held, others = remembered(300, 4 * 128 * 128, 1280, 1280, len(moves.seen))
+    assert len(moves.seen) == 8 and held < 80e6 and others < 120e6

@@ -203,8 +203,7 @@ def _next(scheduler: Any, timestep: Any, final: Any = 1.0) -> tuple[Any, Any]:
 
 
 FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
-    # even if the next timestep of the schedule is another
-    "DDIMScheduler": (lambda it, timestep: _down(it, timestep, _stride(it)), "alpha_bar"),
+    "DDIMScheduler": (lambda it, at: _down(it, at, _stride(it)), "alpha_bar"),  # whatever is next
     "DDPMScheduler": (_next, "alpha_bar"),
     "DEISMultistepScheduler": (_listed, "scaled sigma"),
     "DPMSolverMultistepScheduler": (_listed, "scaled sigma"),
@@ -220,6 +219,6 @@ FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
     "LCMScheduler": (_next, "alpha_bar"),
     "LMSDiscreteScheduler": (_listed, "sigma"),
     "PNDMScheduler": (_pndm, "alpha_bar"),
-    "TCDScheduler": (lambda it, timestep: _next(it, timestep, it.alphas_cumprod[0]), "alpha_bar"),
+    "TCDScheduler": (lambda it, at: _next(it, at, it.alphas_cumprod[0]), "alpha_bar"),
     "UniPCMultistepScheduler": (_listed, "scaled sigma"),
 }

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vendi_guidance.guidance.samples import as_rows, lengths, unit_rows
+from vendi_guidance.guidance.samples import as_rows, lengths
 from vendi_guidance.guidance.score import Score, distances, spread
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Step
@@ -98,10 +98,11 @@ class Moves:
         if at != self._at:
             self._at, self._direction = at, self._towards(x[own], ratio)
         # other outputs of a step may have another size, as negative prompts of other lengths do
-        unit = unit_rows(as_rows(F.interpolate(self._direction, x.shape[2:], mode="nearest")))
-        length = torch.linalg.vector_norm(as_rows(x), dim=1).view(-1, len(unit), 1)
-        step = (length * self.share * unit).view_as(x).to(x.dtype)
-        moved = x + step.nan_to_num_(0, 0, 0)
+        # float64, in which no square of a small gradient vanishes
+        norm = lengths(F.interpolate(self._direction, x.shape[2:]), torch.float64)
+        length = lengths(x).view(-1, len(norm), 1) * self.share / norm
+        step = (length * self._direction.flatten(1)).to(x.dtype).nan_to_num_(0, 0, 0)
+        moved = x + F.interpolate(step.view(len(x), *self._direction.shape[1:]), x.shape[2:])
         return moved if h.ndim == 4 else moved.mT
 
     def _towards(self, x: Tensor, ratio: float) -> Tensor:

@@ -104,7 +104,7 @@ class Objective(ABC):
         weights = weights.to(unit)
         pull = window.add_weighted(weights[:, n:] @ unit, weights[:, :n])
         tangent = pull.addcmul_(torch.einsum("bd,bd->b", pull, unit)[:, None], unit, value=-1)
-        stored = window.dtype if n else unit.dtype
+        stored = window.features.dtype if n else unit.dtype
         beyond = _beyond_rounding(tangent, weights, stored)
         gradient = tangent.div_(norm).masked_fill_(beyond * norm <= 0, 0)  # NaN stays
         return Gradient(score, gradient.view_as(features))
@@ -137,9 +137,8 @@ class Objective(ABC):
             known = known[nearest][:, nearest].to(border)
             known.diagonal().add_(RIDGE)
             among = among - border[:, nearest] @ torch.linalg.solve(known, border[:, nearest].T)
-        # on the CPU, where the many operations on a few numbers need no launches
-        places = torch.arange(count * b, device="cpu") % b
-        taken = torch.tensor(greedy_subset(among.double().cpu(), places, b), device="cpu")
+        places = torch.arange(b, device="cpu").repeat(count)
+        taken = torch.tensor(greedy_subset(among.double(), places, b), device="cpu")
         return taken[places[taken].argsort()].to(unit.device) // b
 
     @torch.no_grad()
@@ -151,12 +150,11 @@ class Objective(ABC):
 
     def _check(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> None:
         """Raise ValueError if these cannot be compared with the window's samples."""
-        if self.kernel_prompt is not None and prompts is None:
-            raise ValueError("a conditional objective needs prompt embeddings, got none")
         if self.kernel_prompt is None:
-            window.check_shape(features)
-        else:
-            window.check(features, prompts)
+            return window.check_shape(features)
+        if prompts is None:
+            raise ValueError("a conditional objective needs prompt embeddings, got none")
+        return window.check(features, prompts)
 
     def _similarities(
         self, unit: Tensor, prompts: Tensor | None, window: SlidingWindow
@@ -164,7 +162,7 @@ class Objective(ABC):
         """(c b, N + c b) similarities of unit-length features, c for each prompt, with the window's
         and themselves; those of the prompts; and the features' kernel."""
         inner = torch.cat([window.products(unit), unit @ unit.T], dim=1)
-        exact_ones(inner, unit.shape[1], window.dtype if len(window) else unit.dtype)
+        exact_ones(inner, unit.shape[1], window.features.dtype if len(window) else unit.dtype)
         prompt = self._prompt_similarities(prompts, window, inner)
         kernel = self.kernel_latent
         if isinstance(kernel, MedianGaussian):

@@ -19,11 +19,10 @@ samples would leave x.
 from dataclasses import replace
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.noise import Noise
-from vendi_guidance.guidance.samples import as_rows
+from vendi_guidance.guidance.samples import lengths
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
@@ -80,7 +79,7 @@ def repeat(
         direction = score.gradient(at)
         finite = direction.isfinite().all(dim=1, keepdim=True)
         score.count_skipped(finite)
-        length = share * PUSH * torch.linalg.vector_norm(as_rows(deviation), dim=1, keepdim=True)
+        length = share * PUSH * lengths(deviation)
         clean = clean + (length * direction.where(finite, 0)).view_as(clean)
 
     network.restart(clean, noise)

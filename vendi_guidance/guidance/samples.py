@@ -31,9 +31,10 @@ def as_rows(x: Tensor) -> Tensor:
     return rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
 
 
-def lengths(x: Tensor) -> Tensor:
-    """(b, 1) lengths of the flattened rows of x: (b, ...)."""
-    return torch.linalg.vector_norm(as_rows(x), dim=1, keepdim=True)
+def lengths(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(b, 1) lengths of the flattened rows of x: (b, ...), in at least this precision."""
+    precise = torch.promote_types(x.dtype, dtype)
+    return torch.linalg.vector_norm(x.detach().flatten(1), dim=1, keepdim=True, dtype=precise)
 
 
 class Samples:
@@ -68,7 +69,9 @@ class Samples:
         kept = slice(-self.size, None)
         if self._features is None:
             self.latent_shape = tuple(features.shape[1:])
-            self._features = _Ring(self.size, features, self.dtype, self.device)
+            # more dimensions than a video has: features of blocks at a noise level, which are many
+            dtype = self.dtype if features.ndim <= 5 else torch.float16
+            self._features = _Ring(self.size, features, dtype, self.device)
             if prompts is not None:
                 # prompts are few numbers: single precision costs nothing
                 at_least_single = torch.promote_types(self.dtype, torch.float32)
