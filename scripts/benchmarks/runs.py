@@ -25,9 +25,10 @@ from PIL import Image, ImageFilter
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from scripts.benchmarks.measuring import machine, measure, random_samples
+from vendi_guidance.guidance.memory import Samples, counts_of, named
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.distributed import process_group
-from vendi_guidance.runs.folder import Checkpoints, Progress, Samples
+from vendi_guidance.runs.folder import Checkpoints, Progress
 from vendi_guidance.storage.imagefolder import save_image
 from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.prompt_files import open_prompts
@@ -39,7 +40,7 @@ BATCH, WINDOW = 8, 300
 @click.option("--prompts", type=click.IntRange(1), default=100_000, help="Prompts in the file.")
 def main(prompts: int) -> None:
     click.echo(machine(torch.device("cpu")))
-    samples = dict(zip(("latents", "prompts"), random_samples(BATCH), strict=True))
+    samples = random_samples(BATCH)
     with tempfile.TemporaryDirectory() as name:
         for suffix in ("txt", "jsonl", "csv"):
             time_prompt_file(Path(name, f"prompts.{suffix}"), prompts)
@@ -76,15 +77,14 @@ def time_prompt_file(path: Path, lines: int) -> None:
 def time_checkpoints(folder: Path, samples: Samples) -> None:
     """Time appending a batch to a full window, writing its checkpoint and restoring the window."""
     window, checkpoints = SlidingWindow(WINDOW), Checkpoints(folder / "checkpoints", WINDOW)
-    pair = samples["latents"], samples["prompts"]
     while len(window) < WINDOW:
-        window.append(*pair)
-    print_time("add a batch to a full window", lambda: window.append(*pair))
+        window.append(*samples)
+    print_time("add a batch to a full window", lambda: window.append(*samples))
     numbers = count(1)
 
     def write() -> None:
-        entered = next(numbers) * BATCH
-        checkpoints.add(Progress(entered, 0, BATCH, entered), samples)
+        entered = counts_of([samples] * next(numbers))
+        checkpoints.add(Progress(entered.total(), 0, BATCH, entered), [samples])
 
     print_time("write its checkpoint", write, -(-WINDOW // BATCH))
     length = max(file.stat().st_size for file in checkpoints.folder.iterdir())
@@ -105,7 +105,7 @@ def time_exchange(samples: Samples) -> None:
     """Time the exchange of a batch; each process runs this in the environment of `torchrun`."""
     torch.set_num_threads(1)
     with process_group("cpu") as group:
-        print_time("exchange a batch", lambda: group.share(None, **samples))
+        print_time("exchange a batch", lambda: group.share(None, **named([samples])))
 
 
 if __name__ == "__main__":

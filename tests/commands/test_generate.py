@@ -128,7 +128,7 @@ def test_overwrite_replaces_a_run_and_nothing_else(make, run_of, tmp_path):
     assert_refused(make("dog"), str(folder), "--overwrite")
     assert contents(folder) == before
     assert [row["prompt"] for row in run_of("dog", "--overwrite").rows] == ["dog"]
-    checkpoint = ".checkpoints/000000000001-000000000001.safetensors"
+    checkpoint = ".checkpoints/000000000001.safetensors"
     own = {METADATA, TIMINGS, MANIFEST, checkpoint, "000000.png"}
     assert set(contents(folder)) == {*own, *mine}
 

@@ -1,7 +1,7 @@
 """Reads and disturbs runs, and puts a model into the cache of the hub."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,8 @@ from PIL import Image
 
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.runs.folder import Checkpoints, Progress, Samples
+from vendi_guidance.guidance.memory import Samples
+from vendi_guidance.runs.folder import Checkpoints, Progress
 from vendi_guidance.storage.imagefolder import read_metadata
 
 
@@ -55,7 +56,7 @@ def check_checkpoints(patch: pytest.MonkeyPatch) -> None:
     """Fail if a checkpoint is written before the images that it counts."""
     add = Checkpoints.add
 
-    def add_checked(self: Checkpoints, progress: Progress, samples: Samples) -> None:
+    def add_checked(self: Checkpoints, progress: Progress, samples: Sequence[Samples]) -> None:
         assert len(list(self.folder.parent.glob("[0-9]*.png"))) >= progress.done
         add(self, progress, samples)
 

@@ -36,7 +36,7 @@ Event = tuple[Callable[[object], object], int, int]
 
 class Team:
     """Processes that run the tiny model into `output`. `said` has the last output of each, and
-    `windows` the state of its window after each round: done, entered and a digest."""
+    `windows` the state of its window after each round: done, its length and a digest."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder = folder
@@ -86,7 +86,7 @@ def watch_windows(file: Path) -> None:
             kept = (window.features, window.prompts, window.inner_products)
             digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in kept)).hexdigest()
             with file.open("a") as lines:
-                lines.write(f"{run.progress.done} {run.progress.entered} {digest}\n")
+                lines.write(f"{run.progress.done} {len(run.window)} {digest}\n")
             yield made
 
     Runner.rounds = watched
@@ -154,7 +154,7 @@ def launch() -> Iterator[Callable[[int], dict[str, str]]]:
 def test_two_processes_generate_each_image_once_and_share_the_window(undisturbed):
     assert_whole(undisturbed.output)
     first, second = undisturbed.windows
-    assert [line.split()[:2] for line in first] == [["4", "4"], ["8", "8"], ["9", "9"]]
+    assert [line.split()[:2] for line in first] == [["4", "4"], ["8", "5"], ["9", "5"]]
     assert first == second
     assert {row["processes"] for row in read_run(undisturbed.output).rows} == {2}
 

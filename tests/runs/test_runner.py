@@ -201,11 +201,14 @@ def test_a_complete_run_has_nothing_to_do_and_reports_changed_versions(make, und
     assert repeatable(finished) == repeatable(undisturbed)
 
 
-@pytest.mark.parametrize("crash_at", [1, 4])
-def test_windows_in_and_out_survive_a_crash(make, crashed, tmp_path, crash_at):
+@pytest.mark.parametrize(
+    ("crash_at", "proposal", "moved"), [(1, "gradient", 0), (4, "gradient", 0), (4, "network", 1)]
+)
+def test_windows_in_and_out_survive_a_crash(make, crashed, tmp_path, crash_at, proposal, moved):
     first = tmp_path / "first.safetensors"
-    assert make("--window-out", first, output=tmp_path / "first").exit_code == 0
-    options = ("--window-in", first, "--seed", 90)
+    how = "--diversity-proposal", proposal, "--steps", 3
+    assert make(*how, "--window-out", first, output=tmp_path / "first").exit_code == 0
+    options = (*how, "--window-in", first, "--seed", 90)
     whole, resumed = tmp_path / "whole.safetensors", tmp_path / "resumed.safetensors"
     assert make(*options, "--window-out", whole, output=tmp_path / "whole").exit_code == 0
     options = (*options, "--window-out", resumed)
@@ -213,8 +216,11 @@ def test_windows_in_and_out_survive_a_crash(make, crashed, tmp_path, crash_at):
     assert not resumed.exists()
     assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "whole"), *options)
     one, other = SlidingWindow.load(whole), SlidingWindow.load(resumed)
-    assert torch.equal(one.features, other.features)
-    assert torch.equal(one.prompts, other.prompts)
+    assert one.shapes == other.shapes
+    assert (len(one.shapes) > 1) == moved
+    for shape in one.shapes:
+        assert torch.equal(*(window.of_shape(shape).features for window in (one, other)))
+        assert torch.equal(*(window.of_shape(shape).prompts for window in (one, other)))
 
 
 def test_changed_settings_are_named_and_refused(make, crashed, tmp_path):

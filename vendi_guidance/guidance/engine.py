@@ -203,7 +203,7 @@ class Engine:
     def remember(self, step: Step) -> None:
         """Add the finite samples of a call's last step to the memory."""
         features = self.settings.build_space().remember(step.pipeline, step.latents)
-        for seen in self.moves.seen if self.moves and self.memory.keeps_features else ():
+        for seen in self.moves.seen if self.moves else ():
             if len(seen) == len(step.latents):
                 self.memory.add(seen, step.prompts)
         self.memory.add(features, step.prompts)

@@ -1,7 +1,8 @@
 """What guidance keeps between calls: finished samples, exemplars, the prompt bandwidth."""
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -26,6 +27,31 @@ Samples = tuple[Tensor, Tensor | None]
 """(b, ...) features and (b, m) prompt embeddings of finished samples."""
 
 
+def counts_of(samples: Sequence[Samples]) -> Counter[str]:
+    """The number of samples of each shape."""
+    counts: Counter[str] = Counter()
+    for latents, _ in samples:
+        counts["x".join(map(str, latents.shape[1:]))] += len(latents)
+    return counts
+
+
+def named(samples: Sequence[Samples]) -> dict[str, Tensor]:
+    """Samples as tensors with names, which can be stored and sent."""
+    names = ("latents", "prompts")
+    return {
+        f"{name} {place:03}": rows
+        for place, pair in enumerate(samples)
+        for name, rows in zip(names, pair, strict=True)
+        if rows is not None
+    }
+
+
+def unnamed(tensors: Mapping[str, Tensor]) -> list[Samples]:
+    """The samples that `named` named."""
+    names = sorted(name for name in tensors if name.startswith("latents"))
+    return [(tensors[it], tensors.get(it.replace("latents", "prompts"))) for it in names]
+
+
 def check_lasting(memory: str) -> None:
     """Raise ValueError for a word that is not in `LASTING`."""
     if memory not in LASTING:
@@ -39,7 +65,6 @@ class Memory:
         self.window = window if isinstance(window, SlidingWindow) else SlidingWindow(window)
         self.exemplars = None if exemplars is None else _exemplar_window(exemplars)
         self.sigma_prompt: float | None = None
-        self.keeps_features = True  # of blocks of the network; runs cannot store them
         self._skipped: Tensor | int = 0
         self._has_warned = False
         self._held: list[Samples] | None = None

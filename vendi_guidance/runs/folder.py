@@ -10,17 +10,18 @@ the window's. Checkpoints whose samples have all left the window are deleted.
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from PIL.Image import Image
-from torch import Tensor
 
+from vendi_guidance.guidance.memory import Samples, counts_of, named, unnamed
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.plan import Manifest
 from vendi_guidance.storage.files import (
@@ -55,15 +56,10 @@ class Progress:
     done: int  # number of finished images
     metadata_bytes: int  # length of `metadata.jsonl`
     batch_size: int  # images that each process generates at a time
-    entered: int = 0  # samples that have entered the window
+    entered: dict[str, int] = field(default_factory=dict)  # samples in the window so far, by shape
     side_by_side: int = 1  # prompts that take turns: the number of processes at the start
     skipped: int = 0  # guidance steps skipped so far, see `VendiGuidance.skipped`
     sigma_prompt: float | None = None  # the prompt bandwidth that guidance has chosen
-
-
-Samples = dict[str, Tensor]
-"""The samples that entered the window with a batch: "latents" (b, ...) and, unless prompts are not
-remembered, "prompts" (b, m); empty if none entered."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +69,11 @@ class Checkpoints:
     folder: Path  # has only checkpoints; need not exist yet
     window: int  # size of the run's window
 
-    def add(self, progress: Progress, samples: Samples) -> None:
+    def add(self, progress: Progress, samples: Sequence[Samples]) -> None:
         """Write the checkpoint of a batch, then delete those that are no longer needed."""
         self.folder.mkdir(exist_ok=True)
-        path = self.folder / f"{progress.done:012d}-{progress.entered:012d}.safetensors"
-        save_tensors(path, samples, headed(FORMAT, asdict(progress)))
+        path = self.folder / f"{progress.done:012d}.safetensors"
+        save_tensors(path, named(samples), headed(FORMAT, asdict(progress)))
         sync_folder(self.folder)
         self.remove_unneeded()
 
@@ -94,59 +90,66 @@ class Checkpoints:
         The last `size` samples are added in their original batches and return to their slots. This
         rebuilds the window bit by bit, as matrix products have the same shapes.
         """
-        entered = left = 0  # samples so far, and those of them whose checkpoints have been deleted
+        entered: Counter[str] = Counter()  # samples so far, by shape
+        left: Counter[str] = Counter()  # those up to the last whose checkpoint has been deleted
         for path in self._paths():
-            progress, samples = _read(path, device)
-            if "latents" not in samples:
-                continue
-            before, parts = progress.entered - len(samples["latents"]), [samples]
-            if entered == 0 < before:
-                entered = left = before
-                whole, rest = divmod(before, window.size)
-                for count in [rest] * (rest > 0) + [window.size] * (whole > 0):
-                    zeros = {name: x.new_zeros(count, *x.shape[1:]) for name, x in samples.items()}
-                    parts.insert(0, zeros)  # in the slots that these had
+            progress, batch = _read(path, device)
+            before = Counter(progress.entered) - counts_of(batch)
             try:
-                if entered != before:
-                    raise ValueError(f"{entered} samples have entered, not {before}")
-                for part in parts:
-                    window.append(part["latents"], part.get("prompts"))
+                for samples in batch:
+                    [shape] = counts_of([samples])
+                    if entered[shape] < before[shape]:
+                        _fill(window, before[shape] - entered[shape], samples)
+                        left[shape] = entered[shape] = before[shape]
+                    window.append(*samples)
+                    entered[shape] += len(samples[0])
             except ValueError as error:
                 raise ValueError(f"{path} does not fit those before it: {error}") from None
-            entered = progress.entered
         last = self.last()
         is_whole = last is None or entered == last.entered
-        if not is_whole or (left and entered - left < window.size):
+        if not is_whole or any(entered[it] - n < window.size for it, n in left.items()):
             raise ValueError(f"in {self.folder}, checkpoints are missing")
         return last
 
     def _paths(self) -> list[Path]:
-        return sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors"))
+        return sorted(self.folder.glob("[0-9]*.safetensors"))
 
     def remove_unneeded(self) -> None:
         """Delete checkpoints whose samples have all left the window."""
         paths = self._paths()
-        entered = [int(path.stem.rpartition("-")[2]) for path in paths]  # `Progress.entered`
-        for path, before, after in zip(paths[:-1], [0, *entered], entered, strict=False):
-            if after <= max(before, entered[-1] - self.window):  # no samples, or all have left
+        counts = [_read(path, names=())[0].entered for path in paths]
+        for path, before, after in zip(paths[:-1], [{}, *counts], counts, strict=False):
+            gone = {it: max(before.get(it, 0), n - self.window) for it, n in counts[-1].items()}
+            if all(n <= gone[it] for it, n in after.items()):  # no samples, or all have left
                 path.unlink()
 
 
-def _read(path: Path, device: str = "cpu") -> tuple[Progress, Samples]:
-    header, tensors = load_tensors(path)
+def _fill(window: SlidingWindow, count: int, like: Samples) -> None:
+    """Add `count` samples that will leave, in their slots, before samples like these."""
+    whole, rest = divmod(count, window.size)
+    for size in [rest] * (rest > 0) + [window.size] * (whole > 0):
+        latents, *prompts = (x.new_zeros(size, *x.shape[1:]) for x in like if x is not None)
+        window.append(latents, *prompts)
+
+
+def _read(
+    path: Path, device: str = "cpu", names: Sequence[str] | None = None
+) -> tuple[Progress, list[Samples]]:
+    header, tensors = load_tensors(path, names)
     try:
         content = check_format(header, FORMAT)
         progress = Progress(**{field.name: content[field.name] for field in fields(Progress)})
-        counts = [value for name, value in asdict(progress).items() if name != "sigma_prompt"]
+        counts = [*progress.entered.values(), progress.done, progress.metadata_bytes]
+        counts += [progress.batch_size, progress.side_by_side, progress.skipped]
         if not all(type(count) is int and count >= 0 for count in counts):
             raise ValueError(f"it counts {counts}")
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from None
     for name, tensor in tensors.items():
         if not (tensor.is_floating_point() and tensor.ndim > 1):
             raise ValueError(f"{path} has a {tensor.dtype} tensor of shape {tuple(tensor.shape)}")
         tensors[name] = tensor.to(device)
-    return progress, tensors
+    return progress, unnamed(tensors)
 
 
 class RunFolder:
@@ -238,7 +241,7 @@ class RunFolder:
             remove_images(self.path)
             self._clean()
             sync_folder(self.path)
-            self.checkpoints.add(opening, {})
+            self.checkpoints.add(opening, [])
 
     def save_image(self, number: int, image: Image, about: Row | None) -> None:
         """Write an image, with these values in its text chunks."""
@@ -246,7 +249,7 @@ class RunFolder:
             save_image(self.path / image_name(number), image, about)
 
     def finish_batch(
-        self, rows: list[Row], timings: list[Row], progress: Progress, samples: Samples
+        self, rows: list[Row], timings: list[Row], progress: Progress, samples: Sequence[Samples]
     ) -> None:
         """Write the metadata and the checkpoint of a batch whose images are saved."""
         with self._writing():

@@ -11,7 +11,8 @@ generates the same images.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,9 +31,10 @@ from vendi_guidance.adapter.mixins import DiversityGuided, OnStep
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import reason
+from vendi_guidance.guidance.memory import Samples, counts_of, named, unnamed
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.runs.distributed import ProcessGroup
-from vendi_guidance.runs.folder import Progress, RunFolder, Samples
+from vendi_guidance.runs.folder import Progress, RunFolder
 from vendi_guidance.runs.models import BROKEN
 from vendi_guidance.runs.plan import Item, Plan
 from vendi_guidance.runs.signals import Stop
@@ -48,7 +50,7 @@ has its own generator."""
 class _Result(NamedTuple):
     """The part of a round that one process generated, as shared with the others."""
 
-    samples: Samples  # for the window
+    samples: list[Samples]  # for the window, of each shape
     seconds: float = 0.0
     skipped: int = 0  # number of guidance steps skipped
     sigma_prompt: float | None = None  # the prompt bandwidth that guidance has chosen
@@ -91,8 +93,8 @@ class Runner:
         ):
             part = self._part(batch, self.group.rank)
             mine, images = self.group.agree(partial(self._generate, part))
-            shared = self.group.share(mine[1:], **mine.samples)
-            results = [_Result(samples, *values) for values, samples in shared]
+            shared = self.group.share(mine[1:], **named(mine.samples))
+            results = [_Result(unnamed(samples), *values) for values, samples in shared]
             if any(result.out_of_memory for result in results):
                 self.group.agree(self._halve_batches)
                 items = chain(batch, items)
@@ -102,14 +104,14 @@ class Runner:
 
     def _finish(self, items: list[Item], images: list[Image], results: list[_Result]) -> None:
         """Add the samples of a round to the window, and save the round."""
-        entered = self.group.agree(lambda: _enter(self.window, results, self.group.device))
+        entered = self.group.agree(lambda: _enter(self.window, results))
         self._share_bandwidth(next((r.sigma_prompt for r in results if r.sigma_prompt), None))
         if self.progress.done == 0:  # replace an old run only now that this one has images
             self.group.agree(self._begin)
         progress = replace(
             self.progress,
             done=self.progress.done + len(items),
-            entered=self.progress.entered + len(entered.get("latents", ())),
+            entered=dict(Counter(self.progress.entered) + counts_of(entered)),
             skipped=self.progress.skipped + sum(result.skipped for result in results),
             sigma_prompt=self.pipe.guidance.sigma_prompt,
         )
@@ -129,7 +131,7 @@ class Runner:
             list(threads.map(save, items, images))
 
     def _save_round(
-        self, items: list[Item], results: list[_Result], progress: Progress, entered: Samples
+        self, items: list[Item], results: list[_Result], progress: Progress, entered: list[Samples]
     ) -> None:
         """Write the metadata and checkpoint of a round whose images are saved."""
         if not self.group.is_first:
@@ -151,9 +153,8 @@ class Runner:
     def _generate(self, items: list[Item]) -> tuple[_Result, list[Image]]:
         """Generate a batch; there are no images if memory is too small."""
         if not items:
-            return _Result({}, signal=self.stop.signal), []
+            return _Result([], signal=self.stop.signal), []
         guidance, started = self.pipe.guidance, perf_counter()
-        guidance.memory.keeps_features = False  # a resumed run would not have them
         skipped = guidance.skipped
         seeds = [self.plan.options.seed + item.number for item in items]
         torch.manual_seed(seeds[0])  # for schedulers that ignore the call's generators
@@ -170,8 +171,7 @@ class Runner:
             with guidance.memory.holding() as finished, counting as rows:
                 sampler = self.sampler or (lambda pipe, given: pipe(**given).images)
                 generated = sampler(self.pipe, arguments)
-            named = [{"latents": x} | ({} if t is None else {"prompts": t}) for x, t in finished]
-            samples, images = _joined(named, self.group.device), generated
+            samples, images = finished, generated
         except (torch.OutOfMemoryError, MemoryError):
             pass
         except BROKEN as error:
@@ -182,7 +182,7 @@ class Runner:
                 if getattr(part, "dtype", None) != dtype:  # some pipelines change the VAE's
                     part.to(dtype)
             clear_device_cache(garbage_collection=True)
-            return _Result({}, out_of_memory=True), []
+            return _Result([], out_of_memory=True), []
         seconds = perf_counter() - started
         found = (guidance.skipped - skipped, guidance.sigma_prompt, sum(rows), self.stop.signal)
         return _Result(samples, seconds, *found), images
@@ -211,24 +211,22 @@ class Runner:
             self.folder.begin(self.plan.manifest, self.progress)
 
 
-def _enter(window: SlidingWindow, results: list[_Result], device: str) -> Samples:
+def _enter(window: SlidingWindow, results: list[_Result]) -> list[Samples]:
     """Add the samples of a round to a window, by rank; returns those that stay in it."""
-    samples = _joined([result.samples for result in results], device)
+    samples = [
+        (latents[-window.size :], prompts if prompts is None else prompts[-window.size :])
+        for result in results
+        for latents, prompts in result.samples
+    ]
     try:
-        if samples:
-            window.append(samples["latents"], samples.get("prompts"))
+        for each in samples:
+            window.append(*each)
     except (RuntimeError, MemoryError) as error:
         raise ValueError(
             f"out of memory for a window of {window.size} samples: choose a smaller "
             "--diversity-window"
         ) from error
-    return {name: rows[-window.size :] for name, rows in samples.items()}
-
-
-def _joined(parts: Sequence[Samples], device: str) -> Samples:
-    whole = [part for part in parts if part]
-    names = whole[0] if whole else ()
-    return {name: torch.cat([part[name].to(device) for part in whole]) for name in names}
+    return samples
 
 
 @contextmanager

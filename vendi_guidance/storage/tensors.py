@@ -22,7 +22,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor | None], header: dict[
 def pack(tensors: Mapping[str, Tensor | None], header: Any) -> bytes:
     """Serialize tensors, without those that are None, and a header of JSON values."""
     given = {name: value for name, value in tensors.items() if value is not None}
-    ready = {name: value.detach().contiguous().cpu() for name, value in given.items()}
+    # copies, as safetensors refuses tensors that share memory
+    ready = {name: value.detach().cpu().clone().contiguous() for name, value in given.items()}
     return save(ready, {"header": json.dumps(header)})
 
 
