@@ -25,8 +25,7 @@ from PIL import Image, ImageFilter
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from scripts.benchmarks.measuring import machine, measure, random_samples
-from vendi_guidance.guidance.memory import Samples, counts_of, named
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import Finished, SlidingWindow, counts_of, named
 from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.runs.folder import Checkpoints, Progress
 from vendi_guidance.storage.imagefolder import save_image
@@ -74,7 +73,7 @@ def time_prompt_file(path: Path, lines: int) -> None:
     tracemalloc.stop()
 
 
-def time_checkpoints(folder: Path, samples: Samples) -> None:
+def time_checkpoints(folder: Path, samples: Finished) -> None:
     """Time appending a batch to a full window, writing its checkpoint and restoring the window."""
     window, checkpoints = SlidingWindow(WINDOW), Checkpoints(folder / "checkpoints", WINDOW)
     while len(window) < WINDOW:
@@ -101,7 +100,7 @@ def time_image_file(path: Path) -> None:
     print_time(f"read its {size:.2f} MB", lambda: open_image(path.read_bytes()), 3)
 
 
-def time_exchange(samples: Samples) -> None:
+def time_exchange(samples: Finished) -> None:
     """Time the exchange of a batch; each process runs this in the environment of `torchrun`."""
     torch.set_num_threads(1)
     with process_group("cpu") as group:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from vendi_guidance import VendiGuidedSDXLPipeline
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.guidance.memory import Samples
+from vendi_guidance.guidance.window import Finished
 from vendi_guidance.runs.folder import Checkpoints, Progress
 from vendi_guidance.storage.imagefolder import read_metadata
 
@@ -56,7 +56,7 @@ def check_checkpoints(patch: pytest.MonkeyPatch) -> None:
     """Fail if a checkpoint is written before the images that it counts."""
     add = Checkpoints.add
 
-    def add_checked(self: Checkpoints, progress: Progress, samples: Sequence[Samples]) -> None:
+    def add_checked(self: Checkpoints, progress: Progress, samples: Sequence[Finished]) -> None:
         assert len(list(self.folder.parent.glob("[0-9]*.png"))) >= progress.done
         add(self, progress, samples)
 

@@ -18,8 +18,7 @@ from safetensors.torch import save_file
 
 from tests.helpers.commands import Killed, contents, repeatable
 from tests.helpers.processes import fork, needs_fork
-from vendi_guidance.guidance.memory import counts_of
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import SlidingWindow, counts_of
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, Checkpoints, Progress, RunFolder
 from vendi_guidance.runs.plan import MANIFEST, Manifest, read
@@ -293,6 +292,6 @@ def test_tensors_that_are_no_latents_are_refused(tmp_path, latents):
     Checkpoints(tmp_path, SIZE).add(Progress(4, 10, 4, {"3": 2}), [(torch.ones(2, 3), None)])
     with safe_open(path, "pt") as stored:
         metadata = stored.metadata()
-    save_file({"latents 000": latents}, path, metadata)
+    save_file({"latents_0": latents}, path, metadata)
     with pytest.raises(ValueError, match=r"000000000004\.safetensors (has a|does not fit)"):
         Checkpoints(tmp_path, SIZE).restore(SlidingWindow(SIZE), "cpu")

@@ -1,8 +1,7 @@
 """What guidance keeps between calls: finished samples, exemplars, the prompt bandwidth."""
 
 import logging
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import Finished, SlidingWindow
 from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.scores.bandwidth import median_distance
 
@@ -22,34 +21,6 @@ PROMPTS_TO_SETTLE = 10
 
 LASTING = ("session", "call")
 """How long finished samples are remembered: the values of the user's `memory` argument."""
-
-Samples = tuple[Tensor, Tensor | None]
-"""(b, ...) features and (b, m) prompt embeddings of finished samples."""
-
-
-def counts_of(samples: Sequence[Samples]) -> Counter[str]:
-    """The number of samples of each shape."""
-    counts: Counter[str] = Counter()
-    for latents, _ in samples:
-        counts["x".join(map(str, latents.shape[1:]))] += len(latents)
-    return counts
-
-
-def named(samples: Sequence[Samples]) -> dict[str, Tensor]:
-    """Samples as tensors with names, which can be stored and sent."""
-    names = ("latents", "prompts")
-    return {
-        f"{name} {place:03}": rows
-        for place, pair in enumerate(samples)
-        for name, rows in zip(names, pair, strict=True)
-        if rows is not None
-    }
-
-
-def unnamed(tensors: Mapping[str, Tensor]) -> list[Samples]:
-    """The samples that `named` named."""
-    names = sorted(name for name in tensors if name.startswith("latents"))
-    return [(tensors[it], tensors.get(it.replace("latents", "prompts"))) for it in names]
 
 
 def check_lasting(memory: str) -> None:
@@ -67,7 +38,7 @@ class Memory:
         self.sigma_prompt: float | None = None
         self._skipped: Tensor | int = 0
         self._has_warned = False
-        self._held: list[Samples] | None = None
+        self._held: list[Finished] | None = None
 
     @property
     def skipped(self) -> int:
@@ -93,7 +64,7 @@ class Memory:
         if finite.any():
             self.commit([(features[finite], prompts)])
 
-    def commit(self, finished: list[Samples]) -> None:
+    def commit(self, finished: list[Finished]) -> None:
         """Add samples to the window, or to the list of `holding`."""
         for features, prompts in finished:
             if self._held is None:
@@ -103,7 +74,7 @@ class Memory:
                 self._held.append((features, prompts))
 
     @contextmanager
-    def holding(self) -> Iterator[list[Samples]]:
+    def holding(self) -> Iterator[list[Finished]]:
         """While this context lasts, finished samples go to the list that it yields."""
         outer, self._held = self._held, []
         try:

@@ -1,7 +1,8 @@
 """The sliding window: the most recent finished samples and their prompts, for each shape."""
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -21,6 +22,31 @@ WINDOW = 300
 FORMAT = "vendi-guidance window"
 VERSION = 3
 """Of files. `latents_N` and `prompts_N` there are the samples of the header's shape at place N."""
+
+Finished = tuple[Tensor, Tensor | None]
+"""(b, ...) features and (b, m) prompt embeddings of finished samples."""
+
+
+def counts_of(samples: Sequence[Finished]) -> Counter[str]:
+    """The number of samples of each shape."""
+    counts: Counter[str] = Counter()
+    for latents, _ in samples:
+        counts["x".join(map(str, latents.shape[1:]))] += len(latents)
+    return counts
+
+
+def named(samples: Sequence[Finished]) -> dict[str, Tensor | None]:
+    """Samples as tensors with names, which can be stored and sent."""
+    found: dict[str, Tensor | None] = {}
+    for place, (latents, prompts) in enumerate(samples):
+        found |= {f"latents_{place}": latents, f"prompts_{place}": prompts}
+    return found
+
+
+def unnamed(tensors: Mapping[str, Tensor]) -> list[Finished]:
+    """The samples that `named` named."""
+    count = sum(name.startswith("latents_") for name in tensors)
+    return [(tensors[f"latents_{i}"], tensors.get(f"prompts_{i}")) for i in range(count)]
 
 
 class SlidingWindow(Samples):
@@ -152,11 +178,8 @@ class SlidingWindow(Samples):
             "dtype": str(self.dtype).removeprefix("torch."),
             "shapes": self.shapes,
         }
-        tensors: dict[str, Tensor | None] = {}
-        for place, shape in enumerate(self.shapes):
-            latents, prompts = self.of_shape(shape).oldest_first()
-            tensors |= {f"latents_{place}": latents, f"prompts_{place}": prompts}
-        save_tensors(Path(path), tensors, header)
+        samples = [self.of_shape(shape).oldest_first() for shape in self.shapes]
+        save_tensors(Path(path), named(samples), header)
 
     @classmethod
     def load(

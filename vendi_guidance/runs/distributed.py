@@ -31,7 +31,7 @@ class ProcessGroup:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def share(self, values: Any, **tensors: Tensor) -> list[tuple[Any, dict[str, Tensor]]]:
+    def share(self, values: Any, **tensors: Tensor | None) -> list[tuple[Any, dict[str, Any]]]:
         """Gather JSON values and named tensors of all processes, by rank; all must call this.
 
         The others' tensors are on the CPU. ConnectionError if a process has ended.

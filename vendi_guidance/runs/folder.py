@@ -21,8 +21,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from PIL.Image import Image
 
-from vendi_guidance.guidance.memory import Samples, counts_of, named, unnamed
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import Finished, SlidingWindow, counts_of, named, unnamed
 from vendi_guidance.runs.plan import Manifest
 from vendi_guidance.storage.files import (
     UNFINISHED,
@@ -69,7 +68,7 @@ class Checkpoints:
     folder: Path  # has only checkpoints; need not exist yet
     window: int  # size of the run's window
 
-    def add(self, progress: Progress, samples: Sequence[Samples]) -> None:
+    def add(self, progress: Progress, samples: Sequence[Finished]) -> None:
         """Write the checkpoint of a batch, then delete those that are no longer needed."""
         self.folder.mkdir(exist_ok=True)
         path = self.folder / f"{progress.done:012d}.safetensors"
@@ -124,7 +123,7 @@ class Checkpoints:
                 path.unlink()
 
 
-def _fill(window: SlidingWindow, count: int, like: Samples) -> None:
+def _fill(window: SlidingWindow, count: int, like: Finished) -> None:
     """Add `count` samples that will leave, in their slots, before samples like these."""
     whole, rest = divmod(count, window.size)
     for size in [rest] * (rest > 0) + [window.size] * (whole > 0):
@@ -134,7 +133,7 @@ def _fill(window: SlidingWindow, count: int, like: Samples) -> None:
 
 def _read(
     path: Path, device: str = "cpu", names: Sequence[str] | None = None
-) -> tuple[Progress, list[Samples]]:
+) -> tuple[Progress, list[Finished]]:
     header, tensors = load_tensors(path, names)
     try:
         content = check_format(header, FORMAT)
@@ -249,7 +248,7 @@ class RunFolder:
             save_image(self.path / image_name(number), image, about)
 
     def finish_batch(
-        self, rows: list[Row], timings: list[Row], progress: Progress, samples: Sequence[Samples]
+        self, rows: list[Row], timings: list[Row], progress: Progress, samples: Sequence[Finished]
     ) -> None:
         """Write the metadata and the checkpoint of a batch whose images are saved."""
         with self._writing():

@@ -31,8 +31,7 @@ from vendi_guidance.adapter.mixins import DiversityGuided, OnStep
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import reason
-from vendi_guidance.guidance.memory import Samples, counts_of, named, unnamed
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import Finished, SlidingWindow, counts_of, named, unnamed
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import Progress, RunFolder
 from vendi_guidance.runs.models import BROKEN
@@ -50,7 +49,7 @@ has its own generator."""
 class _Result(NamedTuple):
     """The part of a round that one process generated, as shared with the others."""
 
-    samples: list[Samples]  # for the window, of each shape
+    samples: list[Finished]  # for the window, of each shape
     seconds: float = 0.0
     skipped: int = 0  # number of guidance steps skipped
     sigma_prompt: float | None = None  # the prompt bandwidth that guidance has chosen
@@ -131,7 +130,7 @@ class Runner:
             list(threads.map(save, items, images))
 
     def _save_round(
-        self, items: list[Item], results: list[_Result], progress: Progress, entered: list[Samples]
+        self, items: list[Item], results: list[_Result], progress: Progress, entered: list[Finished]
     ) -> None:
         """Write the metadata and checkpoint of a round whose images are saved."""
         if not self.group.is_first:
@@ -211,7 +210,7 @@ class Runner:
             self.folder.begin(self.plan.manifest, self.progress)
 
 
-def _enter(window: SlidingWindow, results: list[_Result]) -> list[Samples]:
+def _enter(window: SlidingWindow, results: list[_Result]) -> list[Finished]:
     """Add the samples of a round to a window, by rank; returns those that stay in it."""
     samples = [
         (latents[-window.size :], prompts if prompts is None else prompts[-window.size :])
