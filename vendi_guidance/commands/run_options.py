@@ -37,10 +37,7 @@ def check_device(_context: click.Context, option: click.Parameter, device: str) 
 
 
 device_option = output_option(
-    "--device",
-    default=DEVICE,
-    callback=check_device,
-    help="Device to compute on, such as cuda:0.",
+    "--device", default=DEVICE, callback=check_device, help="Device to compute on, such as cuda:0."
 )
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -23,9 +23,7 @@ OFFLOADS = ("model", "sequential")
 
 MANIFEST = "run.json"
 FORMAT = "vendi-guidance run"
-OF_RUN = (
-    *("prompts", "images_per_prompt", "seed", "window_in", "window_out", "device", "no_metadata"),
-)
+OF_RUN = "prompts", "images_per_prompt", "seed", "window_in", "window_out", "device", "no_metadata"
 """Settings in `run.json` that `metadata.jsonl` does not repeat for each image."""
 
 PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
@@ -121,9 +119,8 @@ class Manifest:
     def differences(self, began: "Manifest") -> list[str]:
         """A clause for each setting that has changed since the run began."""
         changes = _changes(self.settings, began.settings)
-        names = {name: f"--{name.replace('_', '-')}" for name, _ in changes} | {
-            "prompts": "PROMPTS"
-        }
+        names = {name: f"--{name.replace('_', '-')}" for name, _ in changes}
+        names["prompts"] = "PROMPTS"
         return [f"{names[name]} {change}" for name, change in changes]
 
     def version_changes(self, began: "Manifest") -> list[str]:
