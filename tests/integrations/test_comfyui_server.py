@@ -21,7 +21,7 @@ if "COMFYUI" not in os.environ:
 
 STEPS = 10
 MOST = ROUNDS * CANDIDATES  # evaluations of the rounds
-DIVERSE, SAMPLER, SAVED, SCORE = "5", "6", "8", "9"
+PROMPT, DIVERSE, SAMPLER, SAVED, SCORE = "2", "5", "6", "8", "9"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,7 @@ def workflow(server):
 
     def build(sampler=None, **inputs):
         prompt = as_prompt(EXAMPLE, server.get("/object_info"))
+        prompt[PROMPT]["inputs"]["text"] = "waving hand"  # which the demo model knows: rounds
         prompt[DIVERSE]["inputs"] |= {"memory": "this batch"} | inputs
         few = {"steps": STEPS, "sampler_name": "euler", "scheduler": "sgm_uniform"}
         prompt[SAMPLER]["inputs"] |= few | (sampler or {})

@@ -42,7 +42,7 @@ def captions_of(folder):
             {"0.png": "a cat"},
         ),
         (
-            *("metadata.csv", "\ufeffFile_Name;Caption"),
+            *("metadata.csv", "\ufeffFile_Name;Captions"),
             ["0.png;a cat, asleep", '1.png;"a\ndog"', './more/2.JPG;["a big cat", "a cat"]'],
             {"0.png": "a cat, asleep", "1.png": "a\ndog", "more/2.JPG": "a big cat"},
         ),

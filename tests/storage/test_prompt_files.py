@@ -24,6 +24,7 @@ from vendi_guidance.storage.prompt_files import open_prompts
         ("prompts.csv", "n|Prompts\n1|cat\n2|dog\n"),
         ("prompts.jsonl", '{"caption": ["cat", "kitten"]}\n{"text": "dog"}\n'),
         ("prompts.json", '["cat", "dog"]'),
+        ("prompts.json", '{"prompts": ["cat", "dog"]}'),
         ("prompts.json", '\n[{"Prompt": "cat"}, {"text": "dog", "n": 1}]'),
         ("prompts.json", '{"prompt": "cat"}\n{"prompt": "dog"}\n'),
     ],

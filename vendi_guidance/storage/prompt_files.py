@@ -101,10 +101,11 @@ def _read(path: Path) -> Iterator[str]:
             raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
         return
     for place, row in read_table(path):
-        prompt = text_in(row, place)
-        if fault := fault_of(prompt):
-            raise ValueError(f"{place} {fault} (it has {', '.join(row) or 'no columns'})")
-        yield prompt
+        listed = row.get("prompts")  # of different prompts, unlike several captions of an image
+        for prompt in listed if isinstance(listed, list) else [text_in(row, place)]:
+            if fault := fault_of(prompt):
+                raise ValueError(f"{place} {fault} (it has {', '.join(row) or 'no columns'})")
+            yield prompt
 
 
 def fault_of(prompt: Any) -> str | None:
