@@ -104,7 +104,8 @@ def main(
         for row in rows:
             broken = exceeded(row.scores, unguided.scores, row.entry.diversity)
             click.echo(f"{row.entry.name}: {'; '.join(broken) or 'within all limits'}")
-            line = {"model": model, "method": method, "settings": row.entry.diversity, **how}
+            line = {"model": model, "method": method, "value": row.entry.value, **how}
+            line["settings"] = row.entry.diversity
             for kind, scores in {"scores": row.scores, "unguided": unguided.scores}.items():
                 line[kind] = {title: round(score.value, 4) for title, score in scores.items()}
             with log.open("a", encoding="utf-8") as file:
