@@ -53,7 +53,7 @@ class DiverseBatch(io.ComfyNode):
                     default=KINDS[0],
                     tooltip="What images should differ from, besides their batch: this session's "
                     "of the same prompt and model, none, or all in a file. With 'this batch', a "
-                    "seed always gives the same images; with the others, further ones, which differ "
+                    "seed always gives the same images; with the others, further ones that differ "
                     "little from the first where the network needs CFG: change the seed there.",
                 ),
                 io.String.Input(
