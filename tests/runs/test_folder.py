@@ -1,12 +1,13 @@
 """The output folder of a run: its files, its lock, its checkpoints, the window made from them."""
 
 import errno
+import json
 import os
 import shutil
 import signal
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -22,6 +23,7 @@ from vendi_guidance.guidance.window import SlidingWindow, counts_of
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.folder import CHECKPOINTS, LOCK, Checkpoints, Progress, RunFolder
 from vendi_guidance.runs.plan import MANIFEST, Manifest, read
+from vendi_guidance.storage.files import headed
 from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, image_name
 
 SIZE = 7
@@ -256,6 +258,8 @@ def test_checkpoints_are_kept_as_long_as_their_samples_are_in_the_window(tmp_pat
         *((each, "") for each in (None, "[]", "{}", "[" * 100_000)),
         ('{"format": "vendi-guidance window", "version": 2}', "its format is vendi-guidance wind"),
         (OTHER_VERSION % "checkpoint", NAMES_VERSION),
+        (json.dumps(headed("vendi-guidance checkpoint", {**asdict(OPENING), "entered": 2})), "int"),
+        (json.dumps(headed("vendi-guidance checkpoint", asdict(OPENING))), "latents_0"),
     ],
 )
 def test_a_damaged_file_or_one_of_another_format_is_named(tmp_path, content, words):
@@ -263,7 +267,7 @@ def test_a_damaged_file_or_one_of_another_format_is_named(tmp_path, content, wor
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        save_file({"latents": torch.ones(2, 3)}, path, content and {"header": content})
+        save_file({"latents_1": torch.ones(2, 3)}, path, content and {"header": content})
     with pytest.raises(ValueError, match=rf"000000000004\.safetensors is not a.*{words}"):
         Checkpoints(tmp_path, SIZE).last()
 

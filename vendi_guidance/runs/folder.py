@@ -24,6 +24,7 @@ from PIL.Image import Image
 from vendi_guidance.guidance.window import Finished, SlidingWindow, counts_of, named, unnamed
 from vendi_guidance.runs.plan import Manifest
 from vendi_guidance.storage.files import (
+    DAMAGED,
     UNFINISHED,
     append_rows,
     check_format,
@@ -142,13 +143,13 @@ def _read(
         counts += [progress.batch_size, progress.side_by_side, progress.skipped]
         if not all(type(count) is int and count >= 0 for count in counts):
             raise ValueError(f"it counts {counts}")
-    except (ValueError, KeyError, TypeError) as error:
+        batch = unnamed(tensors)
+    except DAMAGED as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from None
-    for name, tensor in tensors.items():
+    for tensor in tensors.values():
         if not (tensor.is_floating_point() and tensor.ndim > 1):
             raise ValueError(f"{path} has a {tensor.dtype} tensor of shape {tuple(tensor.shape)}")
-        tensors[name] = tensor.to(device)
-    return progress, unnamed(tensors)
+    return progress, [(x.to(device), t if t is None else t.to(device)) for x, t in batch]
 
 
 class RunFolder:

@@ -169,8 +169,7 @@ class Runner:
             counting = rows_counted(self.pipe, guidance.undistilled)
             with guidance.memory.holding() as finished, counting as rows:
                 sampler = self.sampler or (lambda pipe, given: pipe(**given).images)
-                generated = sampler(self.pipe, arguments)
-            samples, images = finished, generated
+                images = sampler(self.pipe, arguments)
         except (torch.OutOfMemoryError, MemoryError):
             pass
         except BROKEN as error:
@@ -184,7 +183,7 @@ class Runner:
             return _Result([], out_of_memory=True), []
         seconds = perf_counter() - started
         found = (guidance.skipped - skipped, guidance.sigma_prompt, sum(rows), self.stop.signal)
-        return _Result(samples, seconds, *found), images
+        return _Result(finished, seconds, *found), images
 
     def _halve_batches(self) -> None:
         size = self.progress.batch_size
