@@ -68,12 +68,14 @@ class Checkpoints:
 
     folder: Path  # has only checkpoints; need not exist yet
     window: int  # size of the run's window
+    _entered: dict[Path, dict[str, int]] = field(default_factory=dict, init=False)  # of each file
 
     def add(self, progress: Progress, samples: Sequence[Finished]) -> None:
         """Write the checkpoint of a batch, then delete those that are no longer needed."""
         self.folder.mkdir(exist_ok=True)
         path = self.folder / f"{progress.done:012d}.safetensors"
         save_tensors(path, named(samples), headed(FORMAT, asdict(progress)))
+        self._entered[path] = progress.entered
         sync_folder(self.folder)
         self.remove_unneeded()
 
@@ -106,8 +108,8 @@ class Checkpoints:
             except ValueError as error:
                 raise ValueError(f"{path} does not fit those before it: {error}") from None
         last = self.last()
-        is_whole = last is None or entered == last.entered
-        if not is_whole or any(entered[it] - n < window.size for it, n in left.items()):
+        is_whole = all(entered[it] - n >= window.size for it, n in left.items())
+        if not is_whole or (last and entered != last.entered):
             raise ValueError(f"in {self.folder}, checkpoints are missing")
         return last
 
@@ -117,7 +119,9 @@ class Checkpoints:
     def remove_unneeded(self) -> None:
         """Delete checkpoints whose samples have all left the window."""
         paths = self._paths()
-        counts = [_read(path, names=())[0].entered for path in paths]
+        for path in set(paths) - self._entered.keys():
+            self._entered[path] = _read(path, names=())[0].entered
+        counts = [self._entered[path] for path in paths]
         for path, before, after in zip(paths[:-1], [{}, *counts], counts, strict=False):
             gone = {it: max(before.get(it, 0), n - self.window) for it, n in counts[-1].items()}
             if all(n <= gone[it] for it, n in after.items()):  # no samples, or all have left
