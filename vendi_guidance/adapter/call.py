@@ -7,14 +7,11 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
-from torch import Tensor
-
-from vendi_guidance.adapter.arguments import same
 from vendi_guidance.adapter.denoiser import Network
-from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.prompts import compared_prompts
+from vendi_guidance.adapter.families import check_attention
+from vendi_guidance.adapter.prompts import ComparedPrompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
-from vendi_guidance.adapter.undistilled import AUTO, Undistilled
+from vendi_guidance.adapter.undistilled import Undistilled, check_undistilled
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Published, Rounds
@@ -37,26 +34,18 @@ class Call:
         undistilled: Undistilled,
         prompt_input: str | None,
     ) -> None:
-        if undistilled not in (None, AUTO) and isinstance(settings, Published):
-            raise ValueError(
-                "undistilled is for rounds, and guidance as published makes none: leave it out"
-            )
-        kind = type(pipeline).__name__
-        if family_of(pipeline).perturbs_attention and not settings.is_off:
-            raise ValueError(
-                f"{kind} perturbs attention (PAG), which guidance does not support: use "
-                f"{kind.replace('PAG', '')}"
-            )
+        check_undistilled(undistilled, settings)
+        if not settings.is_off:
+            check_attention(pipeline)
         self.settings = settings
         self.has_begun = False
         self.watch: Watch | None = None
         self._engine = Engine(settings, memory)
         self._undistilled = undistilled
-        self._prompt_input = prompt_input
+        self._prompts = ComparedPrompts(prompt_input, settings, memory)
         self._thread: int | None = None
         self._is_guided = False
         self._network: Network | None = None
-        self._prompts: tuple[Any, Any, Tensor | None] = (None, None, None)
         self._follow(pipeline)
 
     def close(self) -> None:
@@ -76,8 +65,8 @@ class Call:
             )
         self._thread = get_ident()
         is_due = self._observe(step)
-        if (self._prompt_input or self.settings.is_conditional) and (is_due or is_kept):
-            step = replace(step, prompts=self._prompts_of(step, tensors))
+        if self._prompts.are_needed and (is_due or is_kept):
+            step = replace(step, prompts=self._prompts.features(step.pipeline, tensors))
         if is_due:
             try:
                 step = self._modify(step)
@@ -88,17 +77,6 @@ class Call:
             self._engine.remember(step)
         return step
 
-    def _prompts_of(self, step: Step, tensors: dict[str, Any]) -> Tensor | None:
-        """The prompts' features; computed, and compared, once a call if the tensors stay as is."""
-        given = {name: it for name, it in tensors.items() if name != "latents"}
-        known = (it for it in given.values() if isinstance(it, Tensor) and not it.is_inference())
-        versions = [(id(it), it._version) for it in known]
-        if len(versions) < len(given) or versions != self._prompts[0]:
-            how = self._prompt_input, self.settings, self._engine.memory
-            found = compared_prompts(step.pipeline, tensors, *how)
-            self._prompts = versions, given, found  # ids stay those of the tensors that are kept
-        return self._prompts[2]
-
     def of_user(self, callback: Callable[..., Any], *given: Any) -> Any:
         """What the user's callback returns, of which the last argument is tensors or latents. If it
         changes one, what was computed for the next step is dropped."""
@@ -108,9 +86,8 @@ class Call:
         before = deepcopy(tensors)
         with self.watch.paused():
             changes = callback(*given)
-        after = {**tensors, **(changes or {})}
-        if self._network is not None and not all(same(before[it], after[it]) for it in before):
-            self._network.cfg.drop_known(after.get("latents"))
+        if self._network is not None:
+            self._network.cfg.compare(before, {**tensors, **(changes or {})})
         return changes
 
     def why_unguided(self, pipeline: Any, count: int) -> str | None:
@@ -151,10 +128,7 @@ class Call:
             prediction = watch.prediction_of(step.latents)
             step = replace(step, prediction=prediction, network=network, first=watch.first)
         self._is_guided = True
-        remark = ""
-        if self._undistilled == AUTO and network is not None and network.is_undistilled:
-            remark = "; LoRAs are off in the rounds (undistilled=None or --undistilled none: on)"
-        return self._engine.modify(step, remark)
+        return self._engine.modify(step, "" if network is None else network.remark)
 
     def _follow(self, pipeline: Any) -> bool:
         """Watch the scheduler and the network if the settings need them. False if watching begins

@@ -53,13 +53,12 @@ class VendiGuidance(PipelineCallback):
             objective. None, with a conditional objective: the best one that the pipeline offers
             (with `on`), or "prompt_embeds" (without).
         record (default False): Add samples to the window with `diversity=0` too.
-        undistilled (default auto): The network that predicts in the rounds, because a network
-            distilled to few steps hardly follows them. "adapters": the pipeline's network with its
-            LoRAs (Lightning, Turbo, Hyper, LCM, ...) switched off during the rounds. A module: the
-            network that the pipeline's was distilled from, of the same class and on the same
+        undistilled (default auto): The network that predicts in the rounds, because one distilled
+            to few steps hardly follows them. "adapters": the pipeline's, with its LoRAs (Lightning,
+            Turbo, Hyper, LCM, ...) off during the rounds; other threads wait for it meanwhile. A
+            module: what the pipeline's was distilled from, of the same class and on the same
             device. None: the pipeline's own. "auto": "adapters" in calls of up to 9 steps without
-            CFG whose first prediction shows that LoRAs distilled the network, else None. While
-            LoRAs may be off, other threads wait for the network.
+            CFG whose first prediction shows that LoRAs distilled the network, else None.
         {settings}
 
     Attributes:
@@ -101,11 +100,9 @@ class VendiGuidance(PipelineCallback):
         self.record = record
         self.undistilled = undistilled
         self._prompt_input = prompt_input
-        if not isinstance(settings, Rounds | Published | None):
-            raise TypeError(f"settings must be Rounds(...) or Published(...), got {settings!r}")
         if settings is not None and preset is not None:
             raise ValueError(f"preset {preset!r} has settings of its own, got {settings!r}")
-        self.settings = adjusted(settings or Rounds(), changes, preset)
+        self.settings = adjusted(Rounds() if settings is None else settings, changes, preset)
         self._call: Call | None = None
         self._has_warned = False
 

@@ -10,13 +10,13 @@ step, only the rows of the prompts are evaluated.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, tensor_of
+from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, same, tensor_of
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.schedule import Watch
 
@@ -72,11 +72,14 @@ class ScaledCFG(threading.local):
         self.known = None
         self._differences = {}
 
-    def drop_known(self, latents: Any) -> None:
-        """Drop what was computed for the next step, whose inputs or latents (None: as they were)
-        the user's callback has changed. With another number of latents it is a stock step."""
+    def compare(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Drop what was computed for the next step if the user's callback changed one of its
+        tensors. With another number of latents it is a stock step."""
+        if all(same(before[name], after[name]) for name in before):
+            return
         self.known = None
         self._differences = {}
+        latents = after.get("latents")
         if latents is not None and self._watch.steps and len(latents) != len(self._watch.step[0]):
             self.share = 1.0
 

@@ -82,6 +82,16 @@ def check_pipeline(pipeline: Any) -> None:
         raise ValueError(f"{kind} takes no callback_on_step_end, which guidance needs")
 
 
+def check_attention(pipeline: Any) -> None:
+    """Raise ValueError for a pipeline that perturbs attention."""
+    kind = type(pipeline).__name__
+    if family_of(pipeline).perturbs_attention:
+        raise ValueError(
+            f"{kind} perturbs attention (PAG), which guidance does not support: use "
+            f"{kind.replace('PAG', '')}"
+        )
+
+
 def count_steps(pipeline: Any) -> int:
     """The number of steps of the pipeline's call."""
     count = getattr(pipeline, "num_timesteps", None)

@@ -71,23 +71,40 @@ def prompt_features(
     return total / weights.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def compared_prompts(
-    pipeline: Any, tensors: Mapping[str, Any], name: str | None, settings: Settings, memory: Memory
-) -> Tensor:
-    """`prompt_features`; ValueError if there are none. If no prompt bandwidth is known yet, pooled
-    CLIP embeddings set it to the published one."""
-    prompts = prompt_features(pipeline, tensors, name)
-    if prompts is None:
-        kind, names = type(pipeline).__name__, prompt_inputs(pipeline)
-        why = 'no prompt embeddings: use objective "rke" or "vendi"'
-        if names:
-            why = f"{names[0]} only if asked: call it with **guidance.on(pipe) in place of "
-            why += "callback_on_step_end=guidance"
-        raise ValueError(f"the objective compares prompts: {kind} gives its callback {why}")
-    is_known = settings.sigma_prompt or memory.sigma_prompt
-    if not is_known and is_pooled_clip(pipeline, tensors, name):
-        memory.sigma_prompt = SIGMA_PROMPT
-    return prompts
+class ComparedPrompts:
+    """The prompts of a call, which the objective compares; computed again if the tensors change.
+
+    Args:
+        name: the embeddings to use; None is the best that the pipeline gives.
+        settings, memory: of the call. If no prompt bandwidth is known yet, pooled CLIP embeddings
+            set it to the published one.
+    """
+
+    def __init__(self, name: str | None, settings: Settings, memory: Memory) -> None:
+        self.are_needed = name is not None or settings.is_conditional
+        self._name, self._settings, self._memory = name, settings, memory
+        self._known: tuple[list[Any], dict[str, Any], Tensor] | None = None
+
+    def features(self, pipeline: Any, tensors: Mapping[str, Any]) -> Tensor:
+        """`prompt_features`; ValueError if there are none."""
+        given = {name: it for name, it in tensors.items() if name != "latents"}
+        counted = (it for it in given.values() if isinstance(it, Tensor) and not it.is_inference())
+        versions = [(id(it), it._version) for it in counted]
+        if self._known and len(versions) == len(given) and versions == self._known[0]:
+            return self._known[2]
+        prompts = prompt_features(pipeline, tensors, self._name)
+        if prompts is None:
+            kind, names = type(pipeline).__name__, prompt_inputs(pipeline)
+            why = 'no prompt embeddings: use objective "rke" or "vendi"'
+            if names:
+                why = f"{names[0]} only if asked: call it with **guidance.on(pipe) in place of "
+                why += "callback_on_step_end=guidance"
+            raise ValueError(f"the objective compares prompts: {kind} gives its callback {why}")
+        is_known = self._settings.sigma_prompt or self._memory.sigma_prompt
+        if not is_known and is_pooled_clip(pipeline, tensors, self._name):
+            self._memory.sigma_prompt = SIGMA_PROMPT
+        self._known = versions, given, prompts  # ids stay those of the tensors that are kept
+        return prompts
 
 
 def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> bool:

@@ -12,6 +12,7 @@ from torch import nn
 
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.tokens import uncompiled, without_cache
+from vendi_guidance.guidance.settings import Published, Settings
 
 ADAPTERS = "adapters"
 """Selects the pipeline's network without its LoRAs."""
@@ -116,8 +117,13 @@ def adapters_off(network: nn.Module) -> Iterator[None]:
             weight.requires_grad_(was)
 
 
-def check_undistilled(undistilled: Undistilled) -> None:
-    """Raise ValueError or TypeError unless `VendiGuidance(undistilled=...)` accepts this value."""
+def check_undistilled(undistilled: Undistilled, settings: Settings | None = None) -> None:
+    """Raise ValueError or TypeError unless `VendiGuidance(undistilled=...)` accepts this value,
+    with these settings."""
+    if undistilled not in (None, AUTO) and isinstance(settings, Published):
+        raise ValueError(
+            "undistilled is for rounds, and guidance as published makes none: leave it out"
+        )
     wanted = f'"{AUTO}", "{ADAPTERS}", None or a network such as a UNet2DConditionModel'
     if isinstance(undistilled, str) and undistilled not in (AUTO, ADAPTERS):
         raise ValueError(

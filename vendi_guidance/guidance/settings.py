@@ -205,8 +205,10 @@ def adjusted(
     typed: Spelling = str,
 ) -> Rounds | Published:
     """The settings, or those of a preset, with changes. ValueError for an unknown preset or a value
-    out of its range, TypeError for a setting that only the other algorithm has, or none; `typed` is
-    the user's spelling of names, for messages."""
+    out of its range, TypeError for a setting that only the other algorithm has, or none, and for
+    settings of another type; `typed` is the user's spelling of names, for messages."""
+    if not isinstance(settings, Rounds | Published):
+        raise TypeError(f"settings must be Rounds(...) or Published(...), got {settings!r}")
     if preset is not None and preset not in PRESETS:
         known = ", ".join(PRESETS)
         raise ValueError(f"{typed('preset')} must be one of {known}, got {preset!r}")
