@@ -230,7 +230,7 @@ def test_auto_turns_loras_off_if_predictions_blur_without_them(share, same_as, m
         latents, rows = guided(pipe, "auto")
     [said] = caplog.messages
     assert said.startswith("4 steps without CFG: ")
-    assert ("LoRAs are off in the rounds" in said) == (same_as == "adapters")
+    assert ("the undistilled network answers" in said) == (same_as == "adapters")
     expected, usual = guided(pipe, same_as)
     assert torch.equal(latents, expected) and rows == usual + 1
     assert state(pipe) == before

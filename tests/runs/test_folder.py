@@ -152,14 +152,14 @@ def test_a_full_disk_is_reported_in_one_sentence_and_loses_nothing(folder, monke
 # The manifest ---------------------------------------------------------------------------------
 
 OTHER_VERSION = '{"format": "vendi-guidance %s", "version": 1}'
-NAMES_VERSION = "has version 1 of its layout, and this vendi-guidance reads version 2"
+NAMES_VERSION = "has version 1 of its layout, and this vendi-guidance reads version 3"
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         *((content, "") for content in ("", "[]", "{}", "[" * 100_000)),
-        ('{"format": "vendi-guidance run", "version": 2, "settings": {}}', "'versions'"),
+        ('{"format": "vendi-guidance run", "version": 3, "settings": {}}', "'versions'"),
         (OTHER_VERSION % "run", NAMES_VERSION),
     ],
 )

@@ -128,7 +128,7 @@ class Call:
             prediction = watch.prediction_of(step.latents)
             step = replace(step, prediction=prediction, network=network, first=watch.first)
         self._is_guided = True
-        return self._engine.modify(step, "" if network is None else network.remark)
+        return self._engine.modify(step)
 
     def _follow(self, pipeline: Any) -> bool:
         """Watch the scheduler and the network if the settings need them. False if watching begins

@@ -104,13 +104,6 @@ class Network:
     def is_undistilled(self) -> bool:
         return self._undistilled is not None
 
-    @property
-    def remark(self) -> str:
-        """For the log, on what "auto" chose."""
-        if self._is_auto and self.is_undistilled:
-            return "; LoRAs are off in the rounds (undistilled=None or --undistilled none: on)"
-        return ""
-
     def settle(self, may_be_off: bool) -> None:
         """With undistilled="auto", decide whether rounds after this step switch the LoRAs off: if
         they `may_be_off`, and are what distilled the network, which is measured once."""

@@ -32,8 +32,8 @@ USUAL_BUDGET = 0.8
 no more of what prompts name."""
 
 LARGEST_BUDGET = 1.5
-"""The automatic budget at diversity 1. Long moves keep more of what prompts
-say if more evaluations follow them."""
+"""The automatic budget at diversity 1. Long moves keep more of what prompts say if more evaluations
+follow them."""
 
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:

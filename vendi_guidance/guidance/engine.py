@@ -112,9 +112,9 @@ class Engine:
         is_gradient = self.proposer(step, settings) is PROPOSERS["gradient"]
         return is_gradient and timing.is_undecided(step, settings)
 
-    def modify(self, step: Step, remark: str = "") -> Step:
-        """The step with guided latents; `remark` ends the line logged for a call of few steps.
-        ValueError if the samples do not fit the memory's, or rounds cannot be made."""
+    def modify(self, step: Step) -> Step:
+        """The step with guided latents. ValueError if the samples do not fit the memory's, or
+        rounds cannot be made."""
         self._rounds_are_made, self._is_pending = True, False
         if isinstance(self.settings, Published):
             return published.ascend(step, self._score_of(step), self.settings)
@@ -127,7 +127,7 @@ class Engine:
         if self._moves_inside or not self._rounds_are_made:
             return step
         if is_distilled:
-            _log_few_steps(step, settings, proposer, remark)
+            _log_few_steps(step, settings, proposer)
         else:
             stock = step.count * network.evaluations_per_step
             made = budget.own_evaluations(step, settings) + self.evaluations(step)
@@ -209,12 +209,15 @@ class Engine:
         self.memory.add(features, step.prompts)
 
 
-def _log_few_steps(step: Step, settings: Rounds, proposer: Proposer, remark: str) -> None:
+def _log_few_steps(step: Step, settings: Rounds, proposer: Proposer) -> None:
+    network = timing.network_of(step)
     ratio = timing.level_of_rounds(step, settings).ratio
     wanted = timing.wanted_ratio(step, settings)
     less = f", the highest there is ({wanted:.3g} is wanted)" if ratio < 0.99 * wanted else ""
-    if less and timing.network_of(step).at(wanted).ratio > 1.01 * ratio:
+    if less and network.at(wanted).ratio > 1.01 * ratio:
         less = f", where the schedule begins ({wanted:.3g} is wanted, and the model reaches it: "
         less += 'use a schedule from the highest noise, such as "simple" or trailing timesteps)'
+    if network.is_undistilled:
+        less += "; the undistilled network answers (its own with undistilled=None)"
     done = f"{proposer.title} proposes at noise to signal {ratio:.3g}{less}"
-    logger.info("%d steps without CFG: %s%s", step.count, done, remark)
+    logger.info("%d steps without CFG: %s", step.count, done)

@@ -94,9 +94,10 @@ class Checkpoints:
         """
         entered: Counter[str] = Counter()  # samples so far, by shape
         left: Counter[str] = Counter()  # those up to the last whose checkpoint has been deleted
+        last: Progress | None = None
         for path in self._paths():
-            progress, batch = _read(path, device)
-            before = Counter(progress.entered) - counts_of(batch)
+            last, batch = _read(path, device)
+            before = Counter(last.entered) - counts_of(batch)
             try:
                 for samples in batch:
                     [shape] = counts_of([samples])
@@ -107,7 +108,6 @@ class Checkpoints:
                     entered[shape] += len(samples[0])
             except ValueError as error:
                 raise ValueError(f"{path} does not fit those before it: {error}") from None
-        last = self.last()
         is_whole = all(entered[it] - n >= window.size for it, n in left.items())
         if not is_whole or (last and entered != last.entered):
             raise ValueError(f"in {self.folder}, checkpoints are missing")

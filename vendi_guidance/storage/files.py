@@ -135,7 +135,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-VERSION = 2
+VERSION = 3
 """The version of the layout of our JSON files and headers."""
 
 DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
