@@ -16,7 +16,8 @@ from vendi_guidance import VendiGuidance
 STEPS = 12
 CONDITIONS = ["prompt_embeds", "add_text_embeds", "add_time_ids", "pooled_prompt_embeds"]
 IN_ONE_BATCH = ["SD 1.5", "SDXL", "Kolors", "SD3", "Sana", "Z-Image", "LTX", "AnimateDiff"]
-IN_TWO_EVALUATIONS = ["Chroma", "CogView4", "Wan", "Flux 2 Klein"]
+IN_TWO_EVALUATIONS = ["Chroma", "CogView4", "Wan", "Flux 2 Klein", "Flux"]
+IN_PLACE = ["PixArt-alpha", "PixArt-Sigma"]
 
 
 def guided(name, change, guidance=None):
@@ -55,7 +56,7 @@ def cut_off(pipe, index, tensors, at):
 
 
 @pytest.mark.parametrize("at", [1, 4, 7])  # 4: CFG is at part of its scale, with a difference kept
-@pytest.mark.parametrize("name", IN_ONE_BATCH + IN_TWO_EVALUATIONS)
+@pytest.mark.parametrize("name", IN_ONE_BATCH + IN_TWO_EVALUATIONS + IN_PLACE)
 def test_cfg_that_a_callback_turns_off_midway_stays_off(name, at):
     guidance = VendiGuidance()
     latents, steps = guided(name, partial(cut_off, at=at), guidance)
@@ -125,3 +126,14 @@ def test_a_callback_may_change_the_number_and_the_size_of_images(name, change, a
     assert latents.shape == ((1, 4, 8, 8) if change is fewer else (2, 4, 16, 16))
     assert latents.isfinite().all() and len(guidance.window) == len(latents)
     assert steps[-1] == [len(latents)]
+
+
+def less_noise(pipe, index, tensors):
+    if index == 0:
+        pipe.scheduler.sigmas[2:] *= 0.9
+
+
+@pytest.mark.parametrize("name", ["SD3", "Flux"])
+def test_rounds_are_made_if_a_callback_changes_the_noise_levels_to_come(name):
+    latents, steps = guided(name, less_noise)
+    assert latents.isfinite().all() and max(map(len, steps)) > 2

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.arguments import (
-    SLACK,
     convention_of,
     in_form_of,
     input_name,
@@ -275,11 +274,10 @@ def _timestep_at(
     """The network's timestep at another level, from the one of the last step."""
     count = watch.scheduler.config.num_train_timesteps
     if timestep is None:
-        why = "whose network is not given one timestep for all of a batch"
-        raise no_rounds(pipeline, why)
+        raise no_rounds(pipeline, "whose network is not given one timestep for all of a batch")
     expected = watch.timestep_at(watch.levels[0])
     convention = convention_of(timestep, watch.timestep, count, backwards=backwards)
-    if convention is None or abs(watch.timestep - expected) > SLACK * count:
+    if convention is None or not watch.is_timed:
         raise no_rounds(
             pipeline,
             f"which gives its network the timestep {timestep:g} where the scheduler's is "

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vendi_guidance.adapter.arguments import SLACK
 from vendi_guidance.adapter.levels import Reader, owner_of
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.step import Level, Prediction, where_finite
@@ -54,7 +55,7 @@ class Watch(Reader):
         )
         self._record = _Record()
         self._thread: int | None = None
-        self._is_paused = self._is_over = False
+        self._is_paused = self._is_over = self._was_timed = False
 
     def start(self) -> "Watch":
         for patch in self._patches:
@@ -68,8 +69,9 @@ class Watch(Reader):
         vars(self._record).clear()
 
     def settle(self) -> None:
-        """The call is that of this thread."""
+        """The call is that of this thread, and has made a step since."""
         self._thread = threading.get_ident()
+        self._was_timed = self.steps > 0 and self.is_timed
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -149,6 +151,14 @@ class Watch(Reader):
         return float(torch.as_tensor(self._known[1]["timestep"]).flatten()[0])
 
     @property
+    def is_timed(self) -> bool:
+        """Whether timesteps are those of their levels, at the last step or at an earlier one, after
+        which the user's callback changed the schedule."""
+        expected = self.timestep_at(self.levels[0])
+        slack = SLACK * self.scheduler.config.num_train_timesteps
+        return self._was_timed or abs(self.timestep - expected) <= slack
+
+    @property
     def ahead(self) -> list[float]:
         """The noise-to-signal ratios at which the remaining steps begin."""
         timesteps, last_made = self.scheduler.timesteps.tolist(), self.timestep
@@ -207,26 +217,18 @@ class Watch(Reader):
         return step
 
 
-def continues(scheduler: Any) -> bool:
-    """Whether the next step starts from the sample that the last one returned, not from a stored
-    one, as after the first half of a second-order step and at every step of UniPC with its
-    corrector: then changes of the latents are lost or even reversed. Undefined after the last step.
+def can_continue(scheduler: Any) -> bool:
+    """Whether the next step can start from changed latents, not from a stored sample, as after the
+    first half of a second-order step: then changes of the latents are lost or even reversed.
+    Correctors can, after `continue_from_here`. Undefined after the last step.
     """
     match owner_of(scheduler).__name__:
-        case name if name in CORRECTORS:
-            uncorrected = getattr(scheduler, "disable_corrector", ())
-            return scheduler.last_sample is None or scheduler.step_index - 1 in uncorrected
         case "DPMSolverSinglestepScheduler":
             return scheduler.order_list[scheduler.step_index or 0 :][:1] == [1]
         case "PNDMScheduler":
             runge_kutta = scheduler.counter < len(scheduler.prk_timesteps)
             return scheduler.counter % 4 == 0 if runge_kutta else scheduler.counter != 1
     return getattr(scheduler, "state_in_first_order", True)
-
-
-def can_continue(scheduler: Any) -> bool:
-    """Whether the next step can start from changed latents."""
-    return owner_of(scheduler).__name__ in CORRECTORS or continues(scheduler)
 
 
 def continue_from_here(scheduler: Any) -> None:
