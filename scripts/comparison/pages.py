@@ -12,7 +12,7 @@ from scripts.comparison.methods import METHODS, OURS, UNGUIDED, Entry
 from scripts.comparison.scores import COLUMNS
 from scripts.docs import picture
 from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.evaluation.report.tables import in_words
+from vendi_guidance.evaluation.report.html import in_words
 from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.files import whole_file
 

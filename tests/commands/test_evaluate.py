@@ -38,9 +38,7 @@ def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path, unrendered):
     [("a photo of a shirt", "demo-photos"), ("ear", "demo"), ("portrait", "demo-faces")],
 )
 def test_prompts_of_a_demo_model_have_its_probe_and_text_encoders(prompt, model):
-    names = ["image_embedder", "prompt_embedder", "clip", "attributes", "probe"]
-    found = scoring_options.open_scoring([prompt], "cpu", **dict.fromkeys(names))
-    embedding, judges, notes, reference = found
+    embedding, judges, notes, reference = scoring_options.open_scoring([prompt], "cpu")
     probe = f"assets/{model}-probe"
     assert embedding.image.settings["weights"] == probe and judges.labels
     encoder = embedding.prompt.settings["weights"]
@@ -157,7 +155,7 @@ def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(evaluated, emoji, 
     before, fail = contents(report), Mock(side_effect=OSError("the disk is full"))
     for place in ("as_page", "version"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"vendi_guidance.evaluation.report.writer.{place}", fail)
+            patch.setattr(f"vendi_guidance.evaluation.report.html.{place}", fail)
             assert_refused(evaluated(emoji, output=()), "the disk is full")
             assert contents(report) == before
             assert_refused(evaluated(emoji, "--output", emoji.parent / "new"), "the disk is full")

@@ -118,6 +118,12 @@ def test_a_saved_window_makes_two_runs_one(run_of, tmp_path):
     assert knowing.rows[0]["diversity_window"] == 300
 
 
+def test_a_protocol_decides_how_many_images_of_each_prompt_there_are(make, tmp_path):
+    result = make("cat", "--protocol", "group-vendi")
+    assert len(made(result, tmp_path / "out").rows) == 4
+    assert f"evaluate {tmp_path / 'out'} --protocol group-vendi" in result.output
+
+
 def test_overwrite_replaces_a_run_and_nothing_else(make, run_of, tmp_path):
     folder = tmp_path / "out"
     run_of("cat", "--images-per-prompt", 3)
@@ -148,6 +154,7 @@ def test_overwrite_replaces_a_run_and_nothing_else(make, run_of, tmp_path):
         ),
         ("--device toaster", ["'toaster'"]),
         ("--resume", ["--overwrite", "--resume"]),
+        ("--protocol group-vendi --images-per-prompt 6", ["groups of 4", "6 is no multiple"]),
         ("--offload model", ["--offload model", "--device is cpu"]),
         ("--height 20", ["height", "divisible by 8", "20"]),
         ("--window-in no.safetensors", ["no.safetensors"]),

@@ -26,7 +26,7 @@ from vendi_guidance.evaluation.judges import (
     ZeroShot,
     judge_attributes,
 )
-from vendi_guidance.evaluation.report.tables import attribute_rows
+from vendi_guidance.evaluation.report.html import attribute_rows
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.probe import Probe, load_probe
 

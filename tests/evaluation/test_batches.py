@@ -35,34 +35,23 @@ def test_one_channel_is_grey_four_are_shown_on_white_and_sizes_may_differ():
 
 
 @pytest.mark.parametrize(
-    ("images", "words"),
+    ("images", "prompts", "words"),
     [
-        (BYTES * 1.0, "must lie in .0, 1., got .* to .*scale them"),
-        (np.full((1, 2, 2, 3), np.nan), "must lie in .0, 1., got nan"),
-        (BYTES[0, 0, 0], "4 dimensions, got shape .3,."),
-        (np.zeros((2, 4, 5, 7), np.uint8), "got .4, 5, 7."),
-        ([7], "an image must be a PIL image.*got int"),
-        ({}, "images must be a folder.*got dict"),
+        (BYTES * 1.0, None, "must lie in .0, 1., got .* to .*scale them"),
+        (np.full((1, 2, 2, 3), np.nan), None, "must lie in .0, 1., got nan"),
+        (BYTES[0, 0, 0], None, "4 dimensions, got shape .3,."),
+        (np.zeros((2, 4, 5, 7), np.uint8), None, "got .4, 5, 7."),
+        ([7], None, "an image must be a PIL image.*got int"),
+        ({}, None, "images must be a folder.*got dict"),
+        ([], None, "there are no images"),
+        (BYTES, ["a"] * 2, "got 3 images and 2 prompts: give one prompt for each"),
+        (BYTES, ["a", "b", 7], "prompts must be text, got 7"),
+        (BYTES, "cat", "one for each image, got 'cat': give it in a list"),
     ],
 )
-def test_what_is_no_image_is_said(images, words):
+def test_what_is_no_image_or_prompt_of_one_is_said(images, prompts, words):
     with pytest.raises(ValueError, match=words):
-        pixels(as_batch(images))
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"prompts": ["a"] * 2}, "got 3 images and 2 prompts: give one prompt for each"),
-        ({"prompts": ["a", "b", 7]}, "prompts must be text, got 7"),
-        ({"prompts": "cat"}, "one for each image, got 'cat': give it in a list"),
-    ],
-)
-def test_there_is_one_of_everything_for_each_image(given, words):
-    with pytest.raises(ValueError, match=words):
-        as_batch(BYTES, **given)
-    with pytest.raises(ValueError, match="there are no images"):
-        as_batch([])
+        pixels(as_batch(images, prompts))
 
 
 @pytest.fixture
@@ -79,18 +68,19 @@ def describe(folder, rows):
 @pytest.mark.parametrize("column", ["prompt", "text", "caption"])
 def test_prompts_and_seconds_of_an_imagefolder_are_read(folder, column):
     batch = as_batch(describe(folder, [{column: f"p{i}", "seconds": i} for i in range(3)]))
-    assert (batch.prompts, batch.seconds) == (["p0", "p1", "p2"], [0, 1, 2])
+    assert (batch.prompts, batch.column("seconds").tolist()) == (["p0", "p1", "p2"], [0, 1, 2])
     assert batch.name == folder.name
     assert np.array_equal(pixels(batch), pixels(as_batch(sample_images(3))))
     assert as_batch(str(folder), ["a", "b", "c"]).prompts == ["a", "b", "c"]
     some = batch.take([2, 0])
-    assert (some.prompts, some.seconds) == (["p2", "p0"], [2, 0])
+    assert (some.prompts, some.column("seconds").tolist()) == (["p2", "p0"], [2, 0])
     assert [path.name for path in some.images.paths()] == ["2.png", "0.png"]
     assert batch.take([1, 1, 1]).prompts == ["p1", "p1", "p1"]
     assert as_batch(BYTES).images.paths() is None
     for unknown in ({}, {"seconds": None}, {"seconds": float("nan")}):
         rows = [{"prompt": "p", "seconds": 1}, {"prompt": "p", **unknown}]
-        assert as_batch(describe(folder, rows)).seconds is None  # not known of all
+        with pytest.raises(ValueError, match="column 'seconds' of 1"):  # not known of all
+            as_batch(describe(folder, rows)).column("seconds")
 
 
 def test_images_without_a_prompt_are_left_out_where_others_have_one(folder):

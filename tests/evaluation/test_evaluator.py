@@ -1,6 +1,8 @@
 """Evaluation of a finished batch."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
-from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.evaluation.judges import Judges, Perceptual
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
@@ -145,6 +147,39 @@ def test_near_duplicates_are_shown_by_the_names_of_their_files(tmp_path):
     assert "1.png: a and 2.png: a: 1.000" in report.save(tmp_path / "out").read_text("utf-8")
 
 
+def test_it_is_said_after_how_many_images_of_a_prompt_new_ones_repeat_old_ones(tmp_path):
+    given = {"prompts": prompts(48, 3), "kernel_image": Cosine()}
+    repeated, different = torch.eye(2).repeat(24, 1), torch.eye(48)
+    for x, last, said in ((repeated, 2, "mostly repeat"), (different, 16, "still differ from")):
+        page = report_of(48, image=x, **given).save(tmp_path).read_text("utf-8")
+        run = json.loads((tmp_path / "report.json").read_text())["runs"][0]
+        curve = run["convergence"]["within_prompt"]
+        enough = [mean >= 0.9 * last for mean in curve["mean"]].index(True) + 1
+        assert curve["reached"] == enough and curve["mean"][-1] == pytest.approx(last)
+        words = f"{said} earlier ones: {enough} of 16 reach 90% of their Vendi score"
+        assert any(words in note for note in run["notes"]) and "images of a prompt</text>" in page
+    assert enough == 15  # of 16 that all differ
+
+
+@pytest.mark.parametrize("name", ["lpips", "dreamsim"])
+def test_images_of_a_prompt_are_compared_by_a_perceptual_distance(monkeypatch, name):
+    network, scale = torch.nn.Module(), 2 if name == "lpips" else 1  # which takes [-1, 1]
+    network.forward = lambda a, b: (a - b).abs().mean(dim=(1, 2, 3), keepdim=True)
+    prepared = network, lambda image: torch.from_numpy(np.asarray(image) / 255).movedim(2, 0)[None]
+    made = {"LPIPS": lambda net, verbose: network, "dreamsim": lambda device, cache_dir: prepared}
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(**made))
+    images, judges = greys(0, 51, 255, 0, 102, 7), Judges(perceptual=[Perceptual(name)])
+    found = evaluate(images, [*"aaabbc"], judges=judges, embedding=EMBEDDING).scores[name]
+    expected = scale * (0.2 + 1 + 0.8 + 2 * 0.4) / 5  # five images have others of their prompt
+    assert (found.value, found.basis) == (pytest.approx(expected, rel=1e-5), f"{name}; n = 6")
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    with pytest.raises(ValueError, match=f"{name} cannot load its weights: "):
+        Perceptual(name)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=f"{name} is not installed: pip install {name}"):
+        Perceptual(name)
+
+
 def test_scores_are_those_that_the_prompts_allow():
     report = evaluate(sample_images(24), embedding=EMBEDDING)
     assert set(report.scores) == {"vendi", "rke"}
@@ -259,19 +294,14 @@ def test_what_is_not_a_number_or_label_for_each_image_is_refused(judge, given, w
         report_of(24, **{judge: given})
 
 
-PROMPTS = ["ear"] * 5 + ["nose"] * 3
-LABELS = Labels(
-    asked=PROMPTS,
-    shown=["ear", "ear", "ear", "nose", "ear", "nose", "ear", "ear"],
-    variant=["dark", "dark", "round", "light", "light", "dark", "dark", "round"],
-)
-
-
 def test_a_look_counts_once_and_only_on_an_image_of_what_was_asked():
+    asked, others = ["ear"] * 5 + ["nose"] * 3, ["ear", "nose", "ear", "nose", "ear", "ear"]
+    variant = ["dark", "dark", "round", "light", "light", "dark", "dark", "round"]
+    labels = Labels(asked, ["ear", "ear", *others], variant)
     # ear: dark twice, round, light; the nose among them does not count
-    assert looks_by_group(PROMPTS, LABELS) == {"ear": 3, "nose": 1}
+    assert looks_by_group(asked, labels) == {"ear": 3, "nose": 1}
     assert looks_by_group(["a nose"], Labels(["nose"], ["ear"], ["dark"])) == {"a nose": 0}
-    assert prompt_fidelity(LABELS) == pytest.approx(5 / 8)
+    assert prompt_fidelity(labels) == pytest.approx(5 / 8)
     # prompts that differ in what they leave open are counted apart
     labels = Labels(["ear"] * 3, ["ear"] * 3, ["dark", "dark", "light"])
     assert looks_by_group(["ear", "ear, dark", "ear"], labels) == {"ear": 2, "ear, dark": 1}

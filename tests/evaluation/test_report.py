@@ -9,10 +9,10 @@ from PIL import Image
 from rich.console import Console
 
 from tests.helpers.batches_at_hand import labels_of, report_of, sample_images
+from vendi_guidance.commands.evaluate import score_table
 from vendi_guidance.evaluation.evaluator import compare
 from vendi_guidance.evaluation.report.figures import convergence_figure
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
-from vendi_guidance.evaluation.report.tables import score_table
 
 FILES = {"report.html", "report.json", "convergence.png"}
 SETTINGS = {"truncation": 4, "references": sample_images(12), "seconds": [0.5] * 64}
@@ -35,14 +35,10 @@ def folder(comparison, tmp_path_factory):
     return folder
 
 
-def names(folder):
-    return {path.name for path in folder.iterdir()}
-
-
 def test_one_report_and_two_are_whole_folders(comparison, folder, tmp_path):
     comparison.first.save(tmp_path / "one")
-    assert names(tmp_path / "one") == FILES
-    assert names(folder) == FILES | {"notes.txt"}
+    for saved, files in ((tmp_path / "one", FILES), (folder, FILES | {"notes.txt"})):
+        assert {path.name for path in saved.iterdir()} == files
     assert (folder / "notes.txt").read_text() == "mine"
     for path in folder.glob("*.png"):
         with Image.open(path) as image:

@@ -41,9 +41,7 @@ def test_files_without_features_are_refused_by_name(tmp_path):
         ("pickle.npy", "damaged or contains Python objects"),
         ("many.npz", 'contains a, b: name one array "features"'),
         ("none.npz", "contains nothing: name one"),
-        ("torn.npy", "damaged"),
-        ("header.npy", "damaged"),
-        ("torn.npz", "damaged"),
+        *((name, "damaged") for name in ("torn.npy", "header.npy", "torn.npz")),
         ("torn.safetensors", "not a readable safetensors"),
         ("x.csv", "features are read from .npy, .npz or .safetensors, not from"),
     ):

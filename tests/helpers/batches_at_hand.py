@@ -87,10 +87,10 @@ def report_of(count: int = 64, spread: float = 60, *, seed: int = 0, **more) -> 
         {name: given.pop(name) for name in names & given.keys()}
         for names in (OF_EMBEDDING, OF_JUDGES)
     )
-    seconds = given.pop("seconds", None)
+    rows = [{"seconds": value} for value in given.pop("seconds", [])] or None
     given |= {"embedding": replace(EMBEDDING, **embedding), "judges": Judges(**judges)}
     images = as_batch(sample_images(count, spread, seed))
-    return evaluate(replace(images, seconds=seconds), **given)
+    return evaluate(replace(images, rows=rows), **given)
 
 
 def save_tar(path: Path, contents: dict[str, bytes]) -> None:

@@ -6,8 +6,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.batches_at_hand import save_tar
-from vendi_guidance.storage.captions import find_captions
-from vendi_guidance.storage.embedded import embedded_prompt
+from vendi_guidance.storage.captions import embedded_prompt, find_captions
 from vendi_guidance.storage.imagefolder import save_image
 from vendi_guidance.storage.images import list_files
 
@@ -95,17 +94,14 @@ def test_folders_of_splits_are_no_prompts_and_numbers_of_repeats_are_no_part_of_
     for kind, name in (("train/10_a_cat", "0.png"), ("train/2_dogs", "1.png")):
         (folder / kind).mkdir(parents=True)
         (folder / name).rename(folder / kind / name)
-    assert [*captions_of(folder)[1].values()] == ["more", "a cat", "dogs"]
+    source, found = captions_of(folder)
+    assert [*found.values()] == ["more", "a cat", "dogs"] and source.endswith("of repeats")
+    (folder / "train/10_a_cat").rename(folder / "a_cat")
+    (folder / "train/2_dogs").rename(folder / "a_dog")
+    found = {"a_cat/0.png": "a cat", "a_dog/1.png": "a dog", "more/2.JPG": "more"}
+    assert captions_of(folder) == ("the names of subfolders", found)
     (folder / "more").rename(folder / "test")
     assert find_captions(folder, list_files(folder)[0]) is None
-
-
-def test_subfolders_that_hold_all_images_are_prompts(folder):
-    (folder / "a_cat").mkdir()
-    for name in ("0.png", "1.png"):
-        (folder / name).rename(folder / "a_cat" / name)
-    found = {"a_cat/0.png": "a cat", "a_cat/1.png": "a cat", "more/2.JPG": "more"}
-    assert captions_of(folder) == ("the names of subfolders", found)
 
 
 @pytest.mark.parametrize(

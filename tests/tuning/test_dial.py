@@ -5,8 +5,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.helpers.batches_at_hand import labels_of, report_of
 from tests.helpers.browsing import watched
-from vendi_guidance.tuning.dial import NO_JUDGE, Point, Score, choose, scored, verdict
-from vendi_guidance.tuning.page import save_page
+from vendi_guidance.tuning.dial import NO_JUDGE, Point, Score, choose, save_page, scored, verdict
 
 
 def points(kept: list[list[float]]) -> list[Point]:

@@ -27,11 +27,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-import transformers
+from rich import box
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from vendi_guidance.commands.cli import Command, Range, tell
-from vendi_guidance.commands.run_options import PATH, device_option, output_option
+from vendi_guidance.commands.run_options import PATH, PROTOCOLS, device_option, output_option
 from vendi_guidance.commands.scoring_options import (
     feature_option,
     judge_option,
@@ -41,16 +43,17 @@ from vendi_guidance.commands.scoring_options import (
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
-from vendi_guidance.evaluation.measures import describe_embedder, describe_kernel
-from vendi_guidance.evaluation.report.tables import score_table
-from vendi_guidance.evaluation.report.writer import read_report, save_report
+from vendi_guidance.evaluation.judges import PERCEPTUAL, Perceptual
+from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
+from vendi_guidance.evaluation.report.html import read_report, save_report
 from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import load_features
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.files import UNFINISHED
 from vendi_guidance.storage.messages import counted
 
-INCEPTION, GROUP_SIZE = "timm:inception_v3.tv_in1k", 4  # of in-group Vendi
+INCEPTION = "timm:inception_v3.tv_in1k"  # of in-group Vendi
+NOTHING = ("–", "")  # in place of a score and its interval
 LISTED = 10  # unreadable files that are listed by name
 
 COMMON = (
@@ -87,8 +90,14 @@ def sigma_option(kind: str) -> Any:
 )
 @feature_option(
     "--protocol",
-    type=click.Choice(["group-vendi"]),
+    type=click.Choice([*PROTOCOLS]),
     help="group-vendi: also score 4 images of a prompt.",
+)
+@judge_option(
+    "--perceptual",
+    type=click.Choice(PERCEPTUAL),
+    multiple=True,
+    help="Distance of a prompt's images by this package. Repeat the option for both.",
 )
 @judge_option(
     "--faithfulness",
@@ -118,18 +127,18 @@ def main(
     truncation: int | None,
     reference: Path | None,
     protocol: str | None,
+    perceptual: tuple[str, ...],
     faithfulness: str | None,
+    device: str,
     cache: Path | None,
     workers: int,
     on_bad_image: Literal["skip", "fail"],
-    device: str,
     **scoring: Any,
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     if len({*folders}) < len(folders):
         raise ValueError(f"got the folder {folders[0]} twice: give two different ones to compare")
-    transformers.utils.logging.disable_progress_bar()
     batches = [as_batch(folder) for folder in folders]
     without = [folder for folder, one in zip(folders, batches, strict=True) if one.prompts is None]
     if 0 < len(without) < len(folders):
@@ -143,15 +152,18 @@ def main(
     reference = reference or own
     sigmas = {"kernel_image": sigma_image, "kernel_prompt": sigma_prompt}
     kernels: Any = {name: sigma and Gaussian(sigma) for name, sigma in sigmas.items()}
-    size = None if protocol is None else GROUP_SIZE
+    size = PROTOCOLS[protocol] if protocol else None
     embedding = replace(embedding, truncation=truncation, group_size=size, **kernels)
     real: Any = load_features(reference) if reference and reference.is_file() else reference
-    judges = replace(judges, faithfulness=faithfulness)
+    distances = [Perceptual(name, device) for name in perceptual]
+    judges = replace(judges, faithfulness=faithfulness, perceptual=distances)
     reader = ImageReader(cache, workers, on_bad_image, progress=True)
-    for name, batch in zip(names_of(folders), batches, strict=True):
+    names = [folder.resolve().name for folder in folders]
+    names = names if len({*names}) == len(names) else [*map(str, folders)]
+    for name, batch in zip(names, batches, strict=True):
         tell(f"{name}: {batch.note}")
     reports: list[Report] = []
-    for name, batch in zip(names_of(folders), batches, strict=True):
+    for name, batch in zip(names, batches, strict=True):
         if reports:  # with the kernels and reference features of the first
             first = reports[0].inputs
             embedding, real = embedding.with_kernels_of(first), first.reference
@@ -189,6 +201,35 @@ def show(reports: Sequence[Report], comparison: Comparison | None, printed: Sequ
     click.echo(reports[0].answer() if comparison is None else comparison.verdict())
 
 
+def score_table(reports: Sequence[Report], comparison: Comparison | None = None) -> Table:
+    """The scores as a table for the terminal; two runs fit into 80 columns."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("score", width=None if comparison is None else 18)
+    for report in reports:
+        table.add_column(Text(report.name), justify="right")
+    if comparison is not None:
+        table.add_column("change", justify="right")
+        table.add_column("significant?", no_wrap=True)
+    for name, measure in MEASURES.items():
+        scores = [report.scores.get(name) for report in reports]
+        if not any(scores):
+            continue
+        cells = [
+            (measure.format(s.value), measure.format_interval(s.low, s.high)) if s else NOTHING
+            for s in scores
+        ]
+        if comparison is not None:
+            found = comparison.differences.get(name)
+            if found is None:
+                cells += [NOTHING] * 2
+            else:
+                cells.append((found.format_change(measure), found.format_interval(measure)))
+                cells.append((found.significance(measure), ""))
+        texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
+        table.add_row(Text(measure.title), *texts)
+    return table
+
+
 def default_output(folders: Sequence[Path]) -> Path:
     """The folder for the report, beside the first folder evaluated."""
     absolute = [Path(os.path.abspath(folder)) for folder in folders]  # keeps the names of links
@@ -211,9 +252,3 @@ def check_output(output: Path) -> None:
         raise FileExistsError(
             f"--output {output} is not empty and has no report to replace: name another folder"
         )
-
-
-def names_of(folders: tuple[Path, ...]) -> list[str]:
-    """The names of the folders, or their paths if two have the same name."""
-    names = [folder.resolve().name for folder in folders]
-    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]

@@ -52,6 +52,7 @@ from vendi_guidance.commands.run_options import (
     FILE,
     FOLDER,
     PATH,
+    PROTOCOLS,
     guidance_option,
     output_option,
     run_options,
@@ -105,13 +106,23 @@ def option_type(setting: Setting) -> click.ParamType:
 SEED = click.IntRange(0, 2**63 - 1)
 COMMON = (
     *("model", "steps", "images_per_prompt", "batch_size", "seed"),
-    *("diversity_diversity", "output", "overwrite", "resume", "device"),
+    *("diversity_diversity", "protocol", "output", "overwrite", "resume", "device"),
 )
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
 @click.argument("prompts")
-@sampling_option("--images-per-prompt", type=COUNT, default=1, help="Number of images per prompt.")
+@sampling_option(
+    "--images-per-prompt",
+    type=COUNT,
+    show_default="1, or those of --protocol",
+    help="Number of images per prompt.",
+)
+@sampling_option(
+    "--protocol",
+    type=click.Choice([*PROTOCOLS]),
+    help="Generate what evaluate scores by --protocol: for group-vendi, 4 images per prompt.",
+)
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
 @guidance_option(
     "--diversity-memory",
@@ -139,7 +150,14 @@ COMMON = (
 @output_option("--resume", is_flag=True, help="Continue the run in the output folder, or start it.")
 @output_option("--no-metadata", is_flag=True, help="Keep prompt and settings out of the PNG files.")
 @run_options
-def main(**given: Any) -> None:
+def main(images_per_prompt: int | None, protocol: str | None, **given: Any) -> None:
+    size = PROTOCOLS[protocol] if protocol else 1
+    given["images_per_prompt"] = images_per_prompt or size
+    if given["images_per_prompt"] % size:
+        raise ValueError(
+            f"--protocol {protocol} scores groups of {size} images of a prompt, and "
+            f"--images-per-prompt {images_per_prompt} is no multiple: leave it out for {size}"
+        )
     names = [field.name for field in fields(RunOptions) if field.name in given]
     of_run = {name: given.pop(name) for name in names}
     diversity = {
@@ -166,6 +184,8 @@ def main(**given: Any) -> None:
             if run.progress.done == total and options.window_out is not None:
                 save_window(run, options.window_out)
             click.echo(summary(run, options))
+            if protocol is not None:
+                click.echo(f"next: vendi-guidance evaluate {options.output} --protocol {protocol}")
         if run.stopped_by is not None:
             raise SystemExit(128 + run.stopped_by)
 

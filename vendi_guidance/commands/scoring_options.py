@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import transformers
 
 from vendi_guidance.commands.cli import Option, tell
 from vendi_guidance.commands.run_options import PATH, together
@@ -78,18 +79,15 @@ def open_scoring(
     attributes: Path | None = None,
     probe: Path | None = None,
 ) -> tuple[Embedding, Judges, list[str], Path | None]:
-    """Open the embedders and judges of images of these prompts, given the values of the options.
+    """The embedding and judges of images of these prompts, given the values of the options, a note
+    for each embedder that is not available, and the file of the probe's features of real images, if
+    any and if the probe embeds the images. Prompts that a demo model's probe knows have those of
+    the demo by default.
 
-    Prompts that a demo model's probe knows have those of the demo by default.
-
-    Returns:
-        The embedding, the judges, a note for each embedder that is not available, and the file of
-        the probe's features of real images, if any and if the probe embeds the images.
-
-    Raises:
-        ValueError: there is no such embedder or judge, or the file holds no attributes.
-        FileNotFoundError: a file or the weights of an embedder or judge are missing.
+    ValueError if there is no such embedder or judge, or the file holds no attributes;
+    FileNotFoundError if a file or the weights of an embedder or judge are missing.
     """
+    transformers.utils.logging.disable_progress_bar()
     notes: list[str] = []
 
     def open_or_replace(open: Callable[..., Any], name: str | None, default: str) -> Any:

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import transformers
 
 from vendi_guidance.commands.cli import Command, tell
 from vendi_guidance.commands.run_options import COUNT, PATH, device_option, output_option
 from vendi_guidance.commands.scoring_options import image_embedder_option, open_scoring
 from vendi_guidance.evaluation.batches import Batch, as_batch
-from vendi_guidance.evaluation.embedding import IMAGE_SIGMAS, ImageReader, choose_kernel
+from vendi_guidance.evaluation.embedding import ImageReader, embed_batch
 from vendi_guidance.evaluation.report.html import render, thumbnail
 from vendi_guidance.kernels.subsets import diverse_subset
 from vendi_guidance.scores.groups import rows_by_label
@@ -50,7 +49,6 @@ def main(
     output: Path,
     device: str,
 ) -> None:
-    transformers.utils.logging.disable_progress_bar()
     if output.exists():
         raise FileExistsError(f"--output {output} exists: name a new folder")
     batch = as_batch(folder)
@@ -60,11 +58,10 @@ def main(
     embedding, *_ = open_scoring(
         batch.prompts or [], device, image_embedder=image_embedder, prompt_embedder="words"
     )
-    (x, kept, skipped), about = ImageReader(progress=True).embed(batch.images, embedding.image)
-    for bad in skipped:
+    embedded = embed_batch(batch, embedding, ImageReader(progress=True))
+    for bad in embedded.skipped:
         tell(f"left out: {bad.name}: {bad.reason}")
-    batch = batch.take(kept)
-    kernel, _ = choose_kernel(None, IMAGE_SIGMAS, about, x)
+    batch, x, kernel = embedded.batch, embedded.inputs.x, embedded.inputs.kernel_x
     labels = batch.prompts if per_prompt and batch.prompts else [str(folder)] * len(x)
     candidates = rows_by_label(labels, len(x))
     if (most := max(map(len, candidates.values()))) > MOST:

@@ -19,7 +19,6 @@ Repeat the command to continue an interrupted sweep, or to add judges and values
 from typing import Any
 
 import click
-import transformers
 from tqdm import tqdm
 
 from vendi_guidance.commands.cli import Command, Range, tell
@@ -37,12 +36,11 @@ from vendi_guidance.runs.setup import check_prompts_are_seen
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.prompt_files import open_prompts
-from vendi_guidance.tuning.dial import Sweep, in_words, sweep, verdict
-from vendi_guidance.tuning.page import save_page
+from vendi_guidance.tuning.dial import Sweep, in_words, save_page, sweep, verdict
 
 SEVERAL, SEED = click.IntRange(2), click.IntRange(0, 2**62)
-VALUES = (0.25, 0.5, 0.75, 1.0)
 SCORING = ("image_embedder", "prompt_embedder", "clip", "attributes", "probe")
+VALUES = (0.25, 0.5, 0.75, 1.0)
 COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", "output", "device")
 
 
@@ -73,7 +71,6 @@ def main(values: tuple[float, ...], keep: float, **given: Any) -> None:
     output, device, dial = given["output"], given["device"], sorted({0.0, *values})
     if len(dial) == 1:
         raise ValueError("--diversity 0 is always part of the sweep: give a value above it")
-    transformers.utils.logging.disable_progress_bar()
     runs = Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
     prompts = list(open_prompts(given["prompts"]))
     embedding, judges, *_ = open_scoring(prompts, device, **scoring)

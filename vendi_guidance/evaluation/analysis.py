@@ -1,12 +1,13 @@
 """The structure of a batch: groups, modes and convergence curves."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from statistics import median_low
 
 import torch
 from torch import Tensor
 
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
+from vendi_guidance.scores.alignment import vendi_of_each
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.intervals import CURVES_FROM, Convergence, convergence, eight_sizes
@@ -17,13 +18,14 @@ DENSE_UP_TO = 2000  # most images whose eigenvectors are computed: a random samp
 SAME = 0.95  # least similarity of near-duplicates: most images saved again as JPEG have more
 LISTED = 100  # most pairs of near-duplicates that are listed
 CURVE_UP_TO = 1000  # largest size in a convergence curve
+WITHIN_UP_TO = 256  # likewise, in that of the images of a prompt
 
 
 @dataclass(frozen=True)
 class Group:
-    """Images with the same label, such as their prompt."""
+    """The images of a prompt."""
 
-    label: Hashable
+    label: str
     rows: tuple[int, ...]
     vendi: float
     looks: int | None  # number of distinct correct variants; None without labels
@@ -33,9 +35,9 @@ class Group:
 class Analysis:
     """The structure of a batch."""
 
-    groups: list[Group]  # least diverse first; empty if every image has a label of its own
+    groups: list[Group]  # least diverse first; empty if every image has a prompt of its own
     modes: list[Mode]  # with row numbers of the whole batch
-    convergence: dict[str, Convergence]  # "conditional_vendi" and "vendi"
+    convergence: dict[str, Convergence]  # "conditional_vendi", "vendi" and "within_prompt"
     looked_at: dict[str, int]  # the number of images behind "modes" and near-duplicates
     near_duplicates: list[tuple[int, int, float]]  # two rows, and their similarity
 
@@ -63,25 +65,41 @@ def analyse(inputs: ScoreInputs) -> Analysis:
 
 
 def _groups(inputs: ScoreInputs) -> list[Group]:
-    if inputs.groups is None:
+    members, groups = rows_by_label(inputs.prompts or range(len(inputs)), len(inputs)), []
+    if inputs.prompts is None or len(members) == len(inputs):
         return []
-    members = rows_by_label(inputs.groups, len(inputs))
-    if len(members) == len(inputs):
-        return []
-    looks = {} if inputs.labels is None else looks_by_group(inputs.groups, inputs.labels)
-    groups = []
-    for label, rows in members.items():
+    looks = {} if inputs.labels is None else looks_by_group(inputs.prompts, inputs.labels)
+    for prompt, rows in members.items():
         score = float(vendi(inputs.x[rows[:DENSE_UP_TO]], inputs.kernel_x))
-        groups.append(Group(label, tuple(rows), score, looks.get(label)))
+        groups.append(Group(str(prompt), tuple(rows), score, looks.get(prompt)))
     return sorted(groups, key=lambda group: group.vendi)
 
 
 def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:
+    curves = _within_prompts(inputs)
     if len(inputs) < CURVES_FROM:
-        return {}
+        return curves
     sizes = eight_sizes(min(len(inputs), CURVE_UP_TO))
     x, t, kernels = inputs.x, inputs.t, (inputs.kernel_x, inputs.kernel_t)
-    curves = {"vendi": convergence(vendi, x, kernels[0], sizes=sizes)}
+    curves["vendi"] = convergence(vendi, x, kernels[0], sizes=sizes)
     if t is not None:
         curves["conditional_vendi"] = convergence(conditional_vendi, x, t, *kernels, sizes=sizes)
     return curves
+
+
+def _within_prompts(inputs: ScoreInputs) -> dict[str, Convergence]:
+    """The Vendi score of a prompt's images against their number, mean over prompts; up to the
+    median number of images, from at most `DENSE_UP_TO` of them."""
+    members = rows_by_label(inputs.prompts or range(len(inputs)), len(inputs)).values()
+    n = min(median_low(map(len, members)), WITHIN_UP_TO)
+    if n < 2:
+        return {}
+    full = [rows[:n] for rows in members if len(rows) >= n]
+    every = -(-len(full) * n // DENSE_UP_TO)
+    grams = torch.stack([inputs.kernel_x.gram(inputs.x[rows]) for rows in full[::every]])
+
+    def score(rows: Tensor) -> Tensor:
+        return vendi_of_each(grams[:, rows[:, None], rows]).mean()
+
+    sizes = sorted({-(-n * part // 16) for part in range(1, 17)})
+    return {"within_prompt": convergence(score, torch.arange(n, device="cpu"), sizes=sizes)}

@@ -60,7 +60,6 @@ class Batch:
 
     images: LazyImages
     prompts: list[str] | None
-    seconds: list[float] | None = None  # that each image took
     name: str = ""
     rows: list[dict[str, Any]] | None = None  # of the folder's `metadata.jsonl`
     note: str = ""  # the source of a folder's prompts, and how many images were left out for it
@@ -68,13 +67,13 @@ class Batch:
     def take(self, rows: Sequence[int]) -> "Batch":
         """The batch of some of the images, given by positions and in their order."""
         taken: dict[str, Any] = {"images": self.images.take(rows)}
-        for name in ("prompts", "seconds", "rows"):
+        for name in ("prompts", "rows"):
             if (column := getattr(self, name)) is not None:
                 taken[name] = [column[i] for i in rows]
         return replace(self, **taken)
 
-    def column(self, name: str) -> list[float]:
-        """The n finite numbers in a column of `metadata.jsonl`; ValueError if it has no such."""
+    def column(self, name: str) -> Tensor:
+        """The (n,) float64 finite numbers in a column of `metadata.jsonl`; ValueError without."""
         if self.rows is None:
             raise ValueError(f"column {name!r} is needed, but there is no metadata.jsonl")
         for row in self.rows:
@@ -84,7 +83,8 @@ class Batch:
                     f"column {name!r} of {row['file_name']} is {row.get(name)!r}, not a finite "
                     f"number; its numeric columns are {numeric or 'none'}"
                 )
-        return [float(row[name]) for row in self.rows]
+        numbers = [float(row[name]) for row in self.rows]
+        return torch.tensor(numbers, dtype=torch.float64, device="cpu")
 
 
 def as_batch(
@@ -188,16 +188,8 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
         note = f"No prompts found in {everywhere if rows is None else METADATA}."
     if left_out:
         note += f" {named_endings(left_out)}."
-    rows = None if rows is None else [rows[i] for i in kept]
-    seconds: list[Any] = [row.get("seconds") for row in rows or []]
-    return Batch(
-        _from_sequence([paths[i] for i in kept]),
-        [prompts[i] for i in kept] if has_prompts else None,
-        seconds if rows and all(map(_is_number, seconds)) else None,
-        name,
-        rows,
-        note,
-    )
+    batch = Batch(_from_sequence(paths), prompts if has_prompts else None, name, rows, note)
+    return batch.take(kept)
 
 
 def _is_number(value: Any) -> bool:

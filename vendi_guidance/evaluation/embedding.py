@@ -1,6 +1,7 @@
 """Features and kernels of a batch, with the settings that describe them in reports."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from os import PathLike
 from typing import Any, Literal, TypeAlias
@@ -153,10 +154,10 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
     settings: dict[str, Any] = {"images": len(x), "image_embedder": embedder}
     scored: Any = {"truncation": embedding.truncation, "group_size": embedding.group_size}
     settings |= {"kernel_image": kernel, **scored}
-    inputs = ScoreInputs(x, kernel_x, groups=batch.prompts, **scored)
-    if batch.seconds is not None:
-        seconds = torch.tensor(batch.seconds, dtype=torch.float64, device="cpu")
-        inputs = replace(inputs, seconds=seconds)
+    columns = {}
+    with suppress(ValueError):  # not known
+        columns["seconds_per_image"] = batch.column("seconds")
+    inputs = ScoreInputs(x, kernel_x, prompts=batch.prompts, columns=columns, **scored)
     if batch.prompts is not None:
         if isinstance(embedding.prompt, (Tensor, np.ndarray)):
             t, embedder = checked(embedding.prompt, "the prompts' features", given)[kept], GIVEN

@@ -28,7 +28,7 @@ from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.groups import rows_by_label
-from vendi_guidance.scores.intervals import CURVES_FROM
+from vendi_guidance.scores.intervals import CURVES_FROM, Convergence
 from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
 from vendi_guidance.scores.subsampling import ENOUGH, LEVEL, Subsamples, subsample
 from vendi_guidance.storage.messages import counted
@@ -36,9 +36,8 @@ from vendi_guidance.storage.messages import counted
 MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the same ones for all
 
 
-# settings that must agree for scores to be comparable
-OF_FEATURES = ("image_embedder", "kernel_image", "prompt_embedder", "kernel_prompt")
-DECISIVE = (*OF_FEATURES, "truncation", "group_size", "clip", "faithfulness")
+# settings that may differ between reports that are compared
+INCIDENTAL = {"images", "prompts", "labeled", "references", "spectrum", "interval"}
 
 
 def evaluate(
@@ -80,8 +79,8 @@ def evaluate(
         [4.0, 2.0]
     """
     batch = as_batch(images, prompts)
-    if batch.prompts is None and (judges.clip is not None or judges.attributes):
-        raise ValueError("CLIPScores and attributes need prompts: give the prompts too")
+    if batch.prompts is None and (judges.clip or judges.attributes or judges.perceptual):
+        raise ValueError("this judge needs prompts: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
     real, unread = _embed_references(references, embedding.image, reader)
@@ -91,7 +90,7 @@ def evaluate(
         settings["references"] = len(real)
     spectrum = spectrum_for(len(inputs))
     settings["spectrum"] = {"name": type(spectrum).__name__, **vars(spectrum)}
-    subsamples = subsample([inputs.groups], [len(inputs)])
+    subsamples = subsample([inputs.prompts], [len(inputs)])
     drawn = {"level": LEVEL, "drawn": subsamples.unit}
     settings["interval"] = drawn if subsamples.parts else None
     values = inputs.scores(spectrum)
@@ -104,6 +103,7 @@ def evaluate(
         scores[key] = ScoreResult(*found, basis(key, settings))
     analysis = analyse(inputs)
     notes = [judged.batch.note, _left_out(inputs, scores, subsamples), _of_real_images(inputs)]
+    notes.append(_of_repeats(analysis.convergence.get("within_prompt")))
     if alike := len(analysis.near_duplicates):
         notes.append(f"Near-duplicates: {counted(alike, 'pair')}, which the page shows.")
     return Report(
@@ -155,7 +155,7 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
         one.settings | {"kernel_image": one.inputs.kernel_x, "kernel_prompt": one.inputs.kernel_t}
         for one in (first, second)
     ]
-    for key in DECISIVE:
+    for key in sorted({*settings[0], *settings[1]} - INCIDENTAL):
         one, other = (given.get(key) for given in settings)
         if not _is_same(one, other):
             hint = " (see Embedding.with_kernels_of)" if key.startswith("kernel") else ""
@@ -169,7 +169,7 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
         inputs = [replace(batch, reference=None) for batch in inputs]
     inputs = [batch.take(rows) for batch, rows in zip(inputs, _matching_rows(*inputs), strict=True)]
     n = len(inputs[0])
-    subsamples = subsample([batch.groups for batch in inputs], [n, n])
+    subsamples = subsample([batch.prompts for batch in inputs], [n, n])
     scores = [[batch.scores(spectrum_for(n)) for batch in inputs]]
     scores += map(list, zip(*subsample_scores(inputs, subsamples, progress), strict=True))
     names = [name for name in MEASURES if all(name in found for found in scores[0])]
@@ -228,7 +228,7 @@ def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsampl
         left_out.append(f"confidence intervals (they need {ENOUGH})")
     if n < CURVES_FROM:
         left_out.append(f"convergence curves ({CURVES_FROM} images)")
-    if inputs.groups is not None and len(set(inputs.groups)) == n:
+    if inputs.prompts is not None and len(set(inputs.prompts)) == n:
         left_out.append("in-batch similarity (2 images of a prompt)")
     if inputs.group_size is not None and "group_vendi" not in scores:
         left_out.append(f"in-group Vendi ({inputs.group_size} images of a prompt)")
@@ -236,6 +236,19 @@ def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsampl
         size += f" and {counted(len(inputs.reference), 'reference image')}"
         left_out.append(f"precision and recall ({NEIGHBOURS + 1} of both)")
     return f"Left out for {size}: {', '.join(left_out)}." if left_out else ""
+
+
+def _of_repeats(curve: Convergence | None) -> str:
+    """A sentence that says after how many images of a prompt new ones repeat them, or "": whether
+    the last quarter adds less than a tenth of the Vendi score."""
+    if curve is None:
+        return ""
+    n, reached = int(curve.sizes[-1]), curve.reached()
+    share = f"{reached} of {n} reach 90% of their Vendi score (mean over prompts)."
+    if 4 * reached > 3 * n:
+        return f"New images of a prompt still differ from earlier ones: {share}"
+    images = counted(reached, "image")
+    return f"After {images} of a prompt, new ones mostly repeat earlier ones: {share}"
 
 
 def _of_real_images(inputs: ScoreInputs) -> str:
@@ -261,14 +274,12 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def _matching_rows(first: ScoreInputs, second: ScoreInputs) -> list[Tensor]:
     """The rows to compare: as many of each group that both have; if none, as many of all images."""
-    if first.groups is not None and second.groups is not None:
-        one = rows_by_label(first.groups, len(first))
-        other = rows_by_label(second.groups, len(second))
-        sizes = {label: min(len(one[label]), len(other[label])) for label in one if label in other}
-        if sizes:
-            both = ([rows[label][:n] for label, n in sizes.items()] for rows in (one, other))
-            return [torch.tensor(sorted(chain(*rows)), device="cpu") for rows in both]
-    return [torch.arange(min(len(first), len(second)), device="cpu")] * 2
+    one, other = (rows_by_label(it.prompts or range(len(it)), len(it)) for it in (first, second))
+    sizes = {label: min(len(one[label]), len(other[label])) for label in one if label in other}
+    if not sizes:
+        return [torch.arange(min(len(first), len(second)), device="cpu")] * 2
+    both = ([rows[label][:n] for label, n in sizes.items()] for rows in (one, other))
+    return [torch.tensor(sorted(chain(*rows)), device="cpu") for rows in both]
 
 
 def _difference(

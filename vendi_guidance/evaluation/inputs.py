@@ -1,8 +1,8 @@
 """Scores of a batch, and the features, kernels and labels that they are computed from."""
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import exp, fsum
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import exp
 from typing import Any
 
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from vendi_guidance.features.base import Labels
 from vendi_guidance.kernels.base import Kernel
-from vendi_guidance.kernels.parts import Part
 from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import Parts
@@ -28,29 +27,26 @@ class ScoreInputs:
     kernel_x: Kernel
     t: Tensor | None = None  # (n, m) features of the prompts
     kernel_t: Kernel | None = None
-    groups: Sequence[Hashable] | None = None  # n labels of images that belong together
+    prompts: Sequence[str] | None = None
     truncation: int | None = None  # how many eigenvalues the truncated scores keep
-    clip: Tensor | None = None  # (n,) CLIPScores 100 max(cos, 0) of each image and its prompt
-    faithfulness: Tensor | None = None  # (n,) how well each image matches its prompt, in any unit
     labels: Labels | None = None  # at least one prompt asks for a known label
-    seconds: Tensor | None = None  # (n,) generation time of each image
     reference: Tensor | None = None  # (m, d) features of real images
     group_size: int | None = None  # images in a group of in-group Vendi
+    # (n,) numbers of the images, by the score that is their mean; NaN if an image has none
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def take(self, rows: Tensor) -> "ScoreInputs":
         """The inputs of a subset of the images, given by (b,) row numbers."""
-        columns = {
-            name: getattr(self, name) for name in ("x", "t", "clip", "faithfulness", "seconds")
-        }
-        kept: dict[str, Any] = {k: v[rows] for k, v in columns.items() if v is not None}
-        if self.groups is not None:
-            kept["groups"] = [self.groups[row] for row in rows.tolist()]
+        kept: dict[str, Any] = {"t": None if self.t is None else self.t[rows]}
+        kept["columns"] = {name: column[rows] for name, column in self.columns.items()}
+        if self.prompts is not None:
+            kept["prompts"] = [self.prompts[row] for row in rows.tolist()]
         if self.labels is not None:
             kept["labels"] = self.labels.take(rows.tolist())
-        return replace(self, **kept)
+        return replace(self, x=self.x[rows], **kept)
 
     def vendi_scores(self, entropy: Entropy, spectrum: Spectrum) -> dict[str, float]:
         """The Vendi score, exp H(X), and its two factors if there are prompts.
@@ -58,8 +54,7 @@ class ScoreInputs:
         H(X) = H(X|T) + I(X;T): what the model adds, and what the prompts explain.
         """
         if self.t is None or self.kernel_t is None:
-            [h] = spectrum.entropies(self.x, [Part(self.kernel_x)], entropy)
-            return {"vendi": exp(h)}
+            return {"vendi": float(spectrum.entropy(self.x, self.kernel_x, entropy).exp())}
         rows = torch.cat([self.x, self.t], dim=1)
         parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
         h_x, h_joint = map(float, spectrum.entropies(rows, [parts.x, parts.joint], entropy))
@@ -89,24 +84,18 @@ class ScoreInputs:
         return found | dict(self._by_prompt()) | dict(self.against_reference())
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
-        if self.groups is not None and self.x.any(1).all():
-            labels = [str(label) for label in self.groups]
-            similarity = in_batch_similarity(self.x, labels)
-            if similarity is not None:
+        if self.prompts is not None and self.x.any(1).all():
+            if (similarity := in_batch_similarity(self.x, self.prompts)) is not None:
                 yield "in_batch_similarity", similarity
-            if self.group_size and (found := group_vendi(self.x, labels, self.group_size)):
+            if self.group_size and (found := group_vendi(self.x, self.prompts, self.group_size)):
                 yield "group_vendi", found
         if self.labels is not None and (fidelity := prompt_fidelity(self.labels)) is not None:
             yield "fidelity", fidelity
-            if self.groups is not None:
-                looks = looks_by_group(self.groups, self.labels)
+            if self.prompts is not None:
+                looks = looks_by_group(self.prompts, self.labels)
                 yield "looks_per_prompt", sum(looks.values()) / len(looks)
-        if self.clip is not None:
-            yield "clip_score", float(self.clip.mean())
-        if self.faithfulness is not None:
-            yield "faithfulness", float(self.faithfulness.mean())
-        if self.seconds is not None:
-            yield "seconds_per_image", fsum(self.seconds.tolist()) / len(self.seconds)
+        means = {name: float(column.nanmean()) for name, column in self.columns.items()}
+        yield from ((name, mean) for name, mean in means.items() if mean == mean)
 
     def against_reference(self) -> Iterator[tuple[str, float]]:
         """Names and values of the scores that compare the images with real ones."""

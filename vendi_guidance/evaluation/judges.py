@@ -4,7 +4,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,9 +13,12 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from vendi_guidance.evaluation.attributes import Attribute, AttributeScores, attribute_scores
+from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, checked, embed_prompts
 from vendi_guidance.features.base import ImageEmbedder, Labels, PromptEmbedder
+from vendi_guidance.features.images import resized
 from vendi_guidance.features.probe import Probe
+from vendi_guidance.features.weights import reason
 from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.groups import as_keys, rows_by_label
 from vendi_guidance.storage.messages import counted
@@ -26,6 +30,7 @@ TEMPLATES = (  # embeddings are averaged over phrases, because single ones are u
     "a picture, {value} {attribute}",
 )
 TEMPERATURE = 0.01  # of the softmax of cosines, as in CLIP
+PERCEPTUAL = ("dreamsim", "lpips")  # packages that `Perceptual` knows
 
 
 class AttributeJudge(ABC):
@@ -89,6 +94,43 @@ class ProbeJudge(AttributeJudge):
         return [*known].index(attribute.name) + 1
 
 
+class Perceptual:
+    """A distance of two images: "dreamsim" (Fu et al., NeurIPS 2023), or "lpips" (Zhang et al.,
+    CVPR 2018) with AlexNet at 256 x 256 pixels.
+
+    ImportError if the package of this name is not installed; ValueError if it cannot load weights.
+    """
+
+    def __init__(self, name: str, device: str = "cpu") -> None:
+        self.name, self.device = name, device
+        try:
+            library = import_module(name)
+        except ImportError:
+            raise ImportError(f"{name} is not installed: pip install {name}") from None
+        try:
+            if name == "dreamsim":
+                folder = str(Path(torch.hub.get_dir(), name))  # by default the current folder
+                self.network, self.prepare = library.dreamsim(device=device, cache_dir=folder)
+            else:
+                self.network = library.LPIPS(net="alex", verbose=False).eval().to(device)
+                self.prepare = lambda image: 2 * resized(image, 256)[None] - 1
+        except Exception as error:  # libraries raise errors of every kind
+            raise ValueError(f"{name} cannot load its weights: {reason(error)}") from error
+
+    @torch.no_grad()
+    def distances(self, images: LazyImages, prompts: Sequence[str]) -> Tensor:
+        """(n,) float64 mean distances of each image from the others of its prompt; NaN without."""
+        found = torch.empty(len(images), dtype=torch.float64, device="cpu")
+        for rows in rows_by_label(prompts, len(images)).values():
+            pixels = torch.cat([self.prepare(images[row]) for row in rows]).to(self.device)
+            pairs = torch.zeros(len(rows), len(rows), dtype=torch.float64, device="cpu")
+            for i in range(1, len(rows)):
+                others = pixels[:i]
+                pairs[i, :i] = self.network(pixels[i].expand_as(others), others).flatten().cpu()
+            found[rows] = (pairs + pairs.T).sum(dim=1) / (len(rows) - 1)
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Judges:
     """Models or data that say how well images match their prompts, and what they show.
@@ -99,6 +141,7 @@ class Judges:
             `metadata.jsonl`, or n numbers (a VQAScore, HPS or ImageReward computed elsewhere).
         labels: what each image shows: n labels, or a probe, which is not asked without prompts.
             Prompt fidelity and looks need a prompt that asks for a known label.
+        perceptual: distances to compare the images of a prompt by.
         attributes: attributes to measure diversity in, such as those of `load_attributes`.
         attribute_judge: says which value of an attribute each image shows; needed for attributes.
 
@@ -110,6 +153,7 @@ class Judges:
     clip: str | tuple[ImageEmbedder, PromptEmbedder] | None = None
     faithfulness: str | Sequence[float] | Tensor | None = None
     labels: Labels | Probe | None = None
+    perceptual: Sequence[Perceptual] = ()
     attributes: Sequence[Attribute] = ()
     attribute_judge: AttributeJudge | None = None
 
@@ -123,18 +167,22 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
     ValueError if a judge has no prompts, or not one finite number or label for each image.
     """
     batch, inputs, settings = found.batch, found.inputs, dict(found.settings)
+    columns = dict(inputs.columns)
     if judges.clip is not None:
         clip = (judges.clip,) * 2 if isinstance(judges.clip, str) else judges.clip
-        clip_x, settings["clip"] = reader.embed(batch.images, clip[0])
+        clip_x, settings["clip_score"] = reader.embed(batch.images, clip[0])
         clip_t, _ = embed_prompts(batch.prompts or [], clip[1])
-        inputs = replace(inputs, clip=100 * clip_cosines(clip_x.features, clip_t))
+        columns["clip_score"] = 100 * clip_cosines(clip_x.features, clip_t)
     if judges.faithfulness is not None:
-        values, name = _faithfulness(found, judges.faithfulness)
-        inputs, settings["faithfulness"] = replace(inputs, faithfulness=values), {"name": name}
+        columns["faithfulness"], name = _faithfulness(found, judges.faithfulness)
+        settings["faithfulness"] = {"name": name}
+    for distance in judges.perceptual:
+        columns[distance.name] = distance.distances(batch.images, batch.prompts or [])
+        settings[distance.name] = {"name": distance.name}
     labels = _labels(found, judges.labels, reader)
     if labels is not None and (known := sum(asked is not None for asked in labels.asked)):
         inputs, settings["labeled"] = replace(inputs, labels=labels), known
-    return replace(found, inputs=inputs, settings=settings)
+    return replace(found, inputs=replace(inputs, columns=columns), settings=settings)
 
 
 def judge_attributes(found: Embedded, judges: Judges, reader: ImageReader) -> list[AttributeScores]:
@@ -162,8 +210,7 @@ def judge_attributes(found: Embedded, judges: Judges, reader: ImageReader) -> li
 def _faithfulness(found: Embedded, given: str | Sequence[float] | Tensor) -> tuple[Tensor, str]:
     """(n,) float64 faithfulness of the images that could be read, and the name of its source."""
     if isinstance(given, str):
-        column = torch.tensor(found.batch.column(given), dtype=torch.float64, device="cpu")
-        return column, f"column {given}"
+        return found.batch.column(given), f"column {given}"
     numbers = (given if isinstance(given, Tensor) else np.asarray(given)).reshape(-1, 1)
     values = checked(numbers, "the numbers for faithfulness", found.given)
     return values[found.kept, 0].double(), "given numbers"
@@ -175,7 +222,17 @@ def _labels(found: Embedded, given: Labels | Probe | None, reader: ImageReader) 
         if found.batch.prompts is None:
             return None
         return given.labels(_features(found, given, reader), found.batch.prompts)
-    return None if given is None else _checked(given, found.given).take(found.kept)
+    if given is None:
+        return None
+    if not isinstance(given, Labels):
+        kind = type(given).__name__
+        raise ValueError(f"labels must be Labels(asked, shown, variant), got {kind}")
+    labels = Labels._make(map(as_keys, given))
+    for name, column in zip(labels._fields, labels, strict=True):
+        if len(column) != found.given:
+            both = f"{counted(found.given, 'image')} and {counted(len(column), f'{name} label')}"
+            raise ValueError(f"got {both}: give one for each")
+    return labels.take(found.kept)
 
 
 def _features(found: Embedded, embedder: ImageEmbedder, reader: ImageReader) -> Tensor:
@@ -184,15 +241,3 @@ def _features(found: Embedded, embedder: ImageEmbedder, reader: ImageReader) -> 
     if "sha256" in known and known["sha256"] == embedder.settings.get("sha256"):
         return found.inputs.x
     return reader.embed(found.batch.images, embedder)[0].features
-
-
-def _checked(labels: Any, n: int) -> Labels:
-    if not isinstance(labels, Labels):
-        kind = type(labels).__name__
-        raise ValueError(f"labels must be Labels(asked, shown, variant), got {kind}")
-    labels = Labels._make(map(as_keys, labels))
-    for name, column in zip(labels._fields, labels, strict=True):
-        if len(column) != n:
-            both = f"{counted(n, 'image')} and {counted(len(column), f'{name} label')}"
-            raise ValueError(f"got {both}: give one for each")
-    return labels

@@ -61,6 +61,8 @@ SECTIONS: dict[str, dict[str, Measure]] = {
         "in_batch_similarity": Measure(
             "in-batch similarity", "mean cosine of two images of a prompt", ".3f", False, -1, -1, 1
         ),
+        "dreamsim": Measure("DreamSim", "mean distance of two images of a prompt", low=0),
+        "lpips": Measure("LPIPS", "mean distance of two images of a prompt", low=0),
     },
     "Fidelity": {
         "fidelity": _share("prompt fidelity", "share of images that show what the prompt asks for"),
@@ -83,9 +85,7 @@ SECTIONS: dict[str, dict[str, Measure]] = {
         "authenticity": _share("authenticity", "share of images that are not near copies"),
     },
     "Cost": {
-        "seconds_per_image": Measure(
-            "seconds per image", "generation time", is_ratio=True, better=-1, low=0
-        )
+        "seconds_per_image": Measure("seconds per image", "generation time", ".3f", True, -1, 0)
     },
 }
 
@@ -100,12 +100,10 @@ def basis(name: str, settings: dict[str, Any]) -> str:
     images = describe_embedder(settings["image_embedder"])
     if name == "seconds_per_image":
         return n
+    if name in settings:  # what gives each image a number
+        return f"{describe_embedder(settings[name])}; {n}"
     if name in ("fidelity", "looks_per_prompt"):
         return f"labels; n = {settings['labeled']:,}"
-    if name == "faithfulness":
-        return f"{settings['faithfulness']['name']}; {n}"
-    if name == "clip_score":
-        return f"{describe_embedder(settings['clip'])}; {n}"
     if name == "group_vendi":
         return f"{images}, cosine; groups of {settings['group_size']}, {n}"
     if name == "in_batch_similarity":

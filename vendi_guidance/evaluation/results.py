@@ -63,15 +63,9 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write `report.html`, `report.json` and figures as PNG files.
-
-        Returns:
-            The path of the page.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        from vendi_guidance.evaluation.report.writer import save_report  # matplotlib is slow
+        """Write `report.html`, `report.json` and figures as PNG files; returns the path of the
+        page. OSError if the folder cannot be written."""
+        from vendi_guidance.evaluation.report.html import save_report  # matplotlib is slow
 
         return save_report(Path(folder), [self])
 
@@ -153,7 +147,7 @@ class Comparison:
 
     def save(self, folder: str | PathLike[str]) -> Path:
         """Write both reports side by side, in the files that `Report.save` writes for one."""
-        from vendi_guidance.evaluation.report.writer import save_report
+        from vendi_guidance.evaluation.report.html import save_report
 
         return save_report(Path(folder), [self.first, self.second], self)
 

@@ -64,11 +64,8 @@ class FromFunction(Generic[Item]):
     settings: dict[str, Any] = field(default_factory=dict)
 
     def embed(self, items: Sequence[Item]) -> Tensor:
-        """(n, d) float32 features of n items, on the CPU.
-
-        Raises:
-            ValueError: the function did not return one row per item.
-        """
+        """(n, d) float32 features of n items, on the CPU; ValueError unless the function returned
+        one row per item."""
         features = torch.as_tensor(self.function(items)).detach().cpu().float()
         shape, n = tuple(features.shape), len(items)
         if len(shape) != 2 or shape[0] != n:

@@ -59,9 +59,8 @@ def file_features(
 ) -> FileFeatures:
     """Compute the features of image files, in order; the settings are those of `ImageReader`.
 
-    Raises:
-        ValueError: no file can be used, or one cannot and on_bad_image is "fail"; it is named.
-        OSError: the cache cannot be read or written.
+    ValueError if no file can be used, or one cannot and on_bad_image is "fail", which is named;
+    OSError if the cache cannot be read or written.
     """
     store = _Cache(cache, embedder)
     batch_size, transform = 64, None

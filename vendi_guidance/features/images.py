@@ -129,7 +129,8 @@ def _timm(name: str) -> Parts:
     return {"weights": name, "preprocessing": config}, model, transform
 
 
-def _resize(image: Image.Image, size: int) -> Tensor:
+def resized(image: Image.Image, size: int) -> Tensor:
+    """(3, size, size) pixels of an image, in [0, 1]."""
     pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
     return torch.from_numpy(pixels).permute(2, 0, 1) / 255
 
@@ -138,7 +139,7 @@ def _pixels(size: str) -> Parts:
     if size and (not size.isdecimal() or int(size) < 1):
         raise ValueError(f"the SIZE of pixels:SIZE must be an integer of at least 1, got {size!r}")
     side = int(size or 32)
-    return {"size": side}, nn.Flatten(), partial(_resize, size=side)
+    return {"size": side}, nn.Flatten(), partial(resized, size=side)
 
 
 KINDS: dict[str, Callable[[str], Parts]] = {

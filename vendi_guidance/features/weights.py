@@ -80,12 +80,8 @@ def all_weights(*kinds: Any, unless: tuple[str, ...] = ()) -> Iterator[None]:
     """Context in which loading a model fails if its files lack weights, which transformers and
     diffusers by default initialize randomly and only log.
 
-    Args:
-        kinds: base classes whose `from_pretrained` is checked, including calls by libraries.
-        unless: prefixes of the names of weights that may be missing.
-
-    Raises:
-        ValueError: weights are missing; the message names the model's folder and some of them.
+    Checks `from_pretrained` of these base classes, including calls by libraries; weights whose
+    names start with `unless` may be missing. ValueError names the model's folder and missing ones.
     """
     with _PATCHED, ExitStack() as stack:
         for kind in kinds:

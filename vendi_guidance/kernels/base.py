@@ -99,11 +99,8 @@ class Kernel(ABC):
         return None
 
     def __call__(self, a: Features, b: Features) -> Tensor:
-        """(n, m) similarities of the items of a: (n, d) and b: (m, d).
-
-        Raises:
-            ValueError: `as_features` rejects a or b, or they differ in d.
-        """
+        """(n, m) similarities of the items of a: (n, d) and b: (m, d); ValueError if `as_features`
+        rejects a or b, or they differ in d."""
         a, b = self.read(a), self.read(b)
         if a.shape[1] != b.shape[1]:
             raise ValueError(f"a and b must agree in d, got {a.shape[1]} and {b.shape[1]}")

@@ -111,7 +111,12 @@ def group_vendi(x: Features, prompts: Sequence[str], size: int = 4) -> float | N
     if not any(of_prompts):
         return None
     members = unit[torch.tensor([*chain(*of_prompts)], device=unit.device)]  # (groups, size, d)
-    spectra = torch.linalg.eigvalsh(members @ members.mT / size)
-    scores = torch.special.entr(spectra.clamp(min=0)).sum(dim=1).exp()
+    scores = vendi_of_each(members @ members.mT)
     counts = [len(groups) for groups in of_prompts if groups]
     return float(torch.stack([part.mean() for part in scores.split(counts)]).mean())
+
+
+def vendi_of_each(grams: Tensor) -> Tensor:
+    """(g,) float64 Vendi scores of g groups, from their (g, n, n) kernel matrices."""
+    spectra = torch.linalg.eigvalsh(grams.double() / grams.shape[-1])
+    return torch.special.entr(spectra.clamp(min=0)).sum(dim=1).exp()

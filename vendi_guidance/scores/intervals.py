@@ -109,6 +109,10 @@ class Convergence:
     scores: Tensor
     mean: Tensor
 
+    def reached(self, share: float = 0.9) -> int:
+        """The first size at which the mean reaches this share of the last mean."""
+        return int(self.sizes[self.mean >= share * self.mean[-1]][0])
+
     def plot(self, ax: "Axes", label: str | None = None) -> "Axes":
         """Plots the mean, with this label, and each repeat on axes of matplotlib."""
         (line,) = ax.plot(self.sizes, self.mean, label=label)

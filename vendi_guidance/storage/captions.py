@@ -1,4 +1,4 @@
-"""Captions of the images in any folder: from tables, texts beside the images, or subfolders."""
+"""Captions of the images in any folder: from tables, texts beside or in images, or subfolders."""
 
 import json
 import re
@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vendi_guidance.storage.embedded import embedded_prompt
+from PIL import Image
+
 from vendi_guidance.storage.files import DAMAGED
 from vendi_guidance.storage.imagefolder import METADATA, path_in
 from vendi_guidance.storage.images import read_bytes
@@ -18,6 +19,12 @@ TABLES = (METADATA, "metadata.csv", "metadata.tsv", "metadata.parquet", "caption
 BESIDE = (".txt", ".caption", ".json")
 SPLITS = {"train", "test", "val", "valid", "validation", "dev"}
 REPEATS = re.compile(r"\d+_(.*[^\W\d].*)")  # 10_name, in the folders of kohya's trainers
+SETTINGS = re.compile(r"(?:^|\n)(?=Negative prompt: |Steps: )")  # after Automatic1111's prompt
+LEADS = (
+    *("positive", "guider", "conditioning", "conditioning_1", "conditioning_to"),
+    *("text", "text_g", "t5xxl", "clip_l", "prompt", "string", "value"),
+)
+"""Inputs of ComfyUI's nodes that lead from a sampler to the prompt, or are the prompt."""
 
 
 class Captions(NamedTuple):
@@ -31,12 +38,9 @@ class Captions(NamedTuple):
 def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
     """The captions of the image files below a folder, from the first of these that is found: a
     table in it, all tables in its subfolders, a text file beside each image, metadata in the
-    images, names of subfolders. None if there are none.
-
-    Raises:
-        ValueError: a table cannot be read, names none of the images or one outside its folder, or
-            `captions.csv` has no columns of files and captions.
-    """
+    images, names of subfolders. None if there are none. ValueError if a table cannot be read, names
+    none of the images or one outside its folder, or `captions.csv` has no columns of files and
+    captions."""
     below = sorted(
         {parent for file in files for parent in file.parents if folder in parent.parents}
     )
@@ -130,3 +134,40 @@ def _from_subfolders(folder: Path, files: Sequence[Path]) -> Captions | None:
             source = "the names of subfolders, without numbers of repeats"
         found[file] = (repeats[1] if repeats else parts[0]).replace("_", " ")
     return Captions(source, found)
+
+
+def embedded_prompt(file: Path) -> tuple[str, str] | None:
+    """The program and the prompt in an image file's header; None if there is none."""
+    with suppress(Exception):  # anything may stand there
+        with Image.open(file, formats=("PNG", "JPEG", "WEBP")) as image:
+            texts = dict(image.info)
+            if "exif" in texts and (comment := image.getexif().get_ifd(0x8769).get(0x9286)):
+                texts["parameters"] = comment[8:].decode("utf-16-be")  # after b"UNICODE\0"
+        for name, (program, read) in READERS.items():
+            if name in texts and (prompt := str(read(texts[name]) or "").strip()):
+                return program, prompt
+    return None
+
+
+def _from_graph(text: str) -> str | None:
+    """The text that a sampler's positive input leads to."""
+    graph: dict[str, Any] = json.loads(text)
+    todo = [key for key, node in graph.items() if "Sampler" in node["class_type"]]
+    seen = set()
+    while todo:
+        key = todo.pop()
+        inputs = {} if key in seen else graph[key]["inputs"]
+        seen.add(key)
+        for value in (inputs[name] for name in LEADS if inputs.get(name)):
+            if isinstance(value, str):
+                return value
+            todo.append(value[0])
+    return None
+
+
+READERS = {
+    "invokeai_metadata": ("InvokeAI", lambda text: json.loads(text)["positive_prompt"]),
+    "parameters": ("Automatic1111 or Forge", lambda text: SETTINGS.split(text)[0]),
+    "prompt": ("ComfyUI", _from_graph),
+}
+"""Key of a text -> the program that writes it, and how to read a prompt from it."""

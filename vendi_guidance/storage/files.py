@@ -41,10 +41,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """Yields a temporary folder, whose files are moved to `path` if nothing is raised.
 
     A new folder is created by one rename. In an existing one, files are replaced after all have
-    been written and synced to disk; its other files stay.
-
-    Raises:
-        OSError: the folder cannot be written, or has a folder with the name of a file.
+    been written and synced to disk; its other files stay. OSError if the folder cannot be written,
+    or has a folder with the name of a file.
     """
     parent = path if path.is_dir() else path.parent
     parent.mkdir(parents=True, exist_ok=True)

@@ -46,17 +46,12 @@ class Prompts:
 
 
 def open_prompts(source: str) -> Prompts:
-    """Open and check the prompts in a file, or a single prompt.
+    """Open and check the prompts in a UTF-8 file, recognised by its suffix: `.txt` (one prompt per
+    line; blank lines are skipped), or a table (see `read_table`) with a column of `TEXT_COLUMNS`;
+    else `source` is a single prompt.
 
-    Args:
-        source: a UTF-8 file, recognised by its suffix: `.txt` (one prompt per line; blank lines are
-            skipped), or a table (see `read_table`) with a column of `TEXT_COLUMNS`; else a single
-            prompt.
-
-    Raises:
-        ValueError: a prompt is empty or looks like the path of another file, or the file has no
-            prompts or a line that cannot be read; the message names file and line.
-        FileNotFoundError: there is no such file.
+    ValueError if a prompt is empty or looks like the path of another file, or the file has no
+    prompts or a line that cannot be read, which is named; FileNotFoundError if there is no file.
     """
     if not is_prompt_file(source):
         if not source.strip():
@@ -93,13 +88,6 @@ def is_prompt_file(source: str) -> bool:
 
 
 def _read(path: Path) -> Iterator[str]:
-    if path.suffix.lower() == ".txt":
-        try:
-            with path.open(encoding="utf-8-sig") as lines:
-                yield from filter(None, map(str.strip, lines))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
-        return
     for place, row in read_table(path):
         listed = row.get("prompts")  # of different prompts, unlike several captions of an image
         for prompt in listed if isinstance(listed, list) else [text_in(row, place)]:

@@ -1,4 +1,4 @@
-"""Tables of prompts or captions: CSV, TSV, JSON, JSON Lines and Parquet."""
+"""Tables of prompts or captions: CSV, TSV, JSON, JSON Lines, Parquet, and a text on each line."""
 
 import csv
 import json
@@ -19,16 +19,15 @@ Rows = Iterator[tuple[str, dict[str, Any]]]
 
 def read_table(path: Path, *, torn_end: bool = False) -> Rows:
     """The rows of a table, each with file and line for messages; `torn_end` ignores an incomplete
-    last line of JSON Lines.
-
-    Raises:
-        ValueError: a line cannot be read; the message names file and line.
-        ImportError: pyarrow is needed and not installed.
-    """
+    last line of JSON Lines. ValueError, which names file and line, if a line cannot be read;
+    ImportError if pyarrow is needed and not installed."""
     kind = path.suffix.lower()
     try:
         if kind in (".csv", ".tsv"):
             yield from _read_csv(path)
+        elif kind == ".txt":
+            with path.open(encoding="utf-8-sig") as lines:
+                yield from ((str(path), {"prompt": line}) for line in map(str.strip, lines) if line)
         elif kind == ".parquet":
             yield from _read_parquet(path)
         elif kind == ".json" and path.read_text(encoding="utf-8-sig").lstrip().startswith("["):

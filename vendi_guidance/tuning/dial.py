@@ -1,5 +1,5 @@
 """The same prompts and seeds at several values of the dial, each a run in its own folder, which is
-compared with the run at 0, the stock pipeline, by the evaluator's scores."""
+compared with the run at 0, the stock pipeline, by the evaluator's scores; and the page of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -14,6 +14,7 @@ from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.evaluation.report.html import Run, evenly_spaced, render
 from vendi_guidance.evaluation.results import Report
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.loading import Model, find, load
@@ -22,8 +23,11 @@ from vendi_guidance.runs.runner import Sampler
 from vendi_guidance.runs.setup import open_run
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.scores.subsampling import mean_over_prompts
+from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.imagefolder import read_timings
 
+PAGE = "tune.html"
+PROMPTS, IMAGES = 12, 16  # most prompts shown, most images of each
 NO_JUDGE = (
     "Without a judge, nothing says how much of what the prompts ask for each value keeps: look at "
     "the images. --clip clip, --attributes FILE (for prompts that name values) or --probe FOLDER "
@@ -168,3 +172,21 @@ def scored(value: float, first: Report, report: Report, evaluations: float) -> P
     per_image = Score("evaluations per image", evaluations, None, None, nan)
     cost = [per_image, found["seconds_per_image"]]
     return Point(value, report, [found["conditional_vendi"], within], fidelity, cost)
+
+
+def save_page(folder: Path, points: Sequence[Point], keep: float, settings: dict[str, Any]) -> Path:
+    """Write `tune.html`, which is self-contained, with the settings that all runs share; returns
+    its path. OSError if the folder cannot be written."""
+    rows = [{one.label: one.rows for one in point.report.analysis.groups} for point in points]
+    runs = [Run(point.report) for point in points]
+    labels = [*dict.fromkeys(points[0].report.inputs.prompts or [])]
+    prompts = {
+        label: [(run, of_run[label][:IMAGES]) for run, of_run in zip(runs, rows, strict=True)]
+        for label in evenly_spaced(labels, PROMPTS)
+    }
+    given: dict[str, Any] = {"points": points, "prompts": prompts, "settings": settings}
+    given |= {"chosen": choose(points, keep), "verdict": verdict(points, keep)}
+    text = render(PAGE, "vendi_guidance.tuning", **given)
+    with whole_file(folder / PAGE) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return folder / PAGE

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from vendi_guidance.evaluation.results import Report
 
 WIDTH = 4.8  # inches
+PANELS = {"conditional_vendi": "images", "vendi": "images", "within_prompt": "images of a prompt"}
+"""Each convergence curve, and the label of its horizontal axis."""
 COLOURS = ("#2f81c7", "#d0670f")  # distinct to colour-blind readers, on white and on black
 INK = "#010203"  # stands for the page's text colour, which follows the reader's colour scheme
 
@@ -37,28 +38,21 @@ STYLE: dict[Any, Any] = {
 def convergence_figure(reports: Sequence["Report"]) -> Figure | None:
     """The convergence curves of all reports; None if they have none."""
     curves = [report.analysis.convergence for report in reports]
-    names = [name for name in ("conditional_vendi", "vendi") if any(name in run for run in curves)]
+    names = [name for name in PANELS if any(name in run for run in curves)]
     if not names:
         return None
     with style():
         figure = Figure(figsize=(WIDTH, 0.6 + 2 * len(names)), layout="constrained")
-        panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+        panels = figure.subplots(len(names), 1, squeeze=False)[:, 0]
         for axes, name in zip(panels, names, strict=True):
             for run, colour in zip(curves, COLOURS, strict=False):
                 axes.set_prop_cycle(color=[colour])
                 if name in run:
                     run[name].plot(axes)
-            axes.set_ylabel(MEASURES[name].title)
-            axes.set_ylim(bottom=0)
-        panels[-1].set_xlabel("images")
+            title = MEASURES.get(name, MEASURES["vendi"]).title
+            axes.set(xlabel=PANELS[name], ylabel=title, ylim=(0, None))
         _name_runs(panels[0], reports)
     return figure
-
-
-def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure to a file."""
-    with style():
-        figure.savefig(path, format="png", dpi=160, facecolor="white", bbox_inches="tight")
 
 
 def as_svg(figure: Figure) -> str:
@@ -85,10 +79,6 @@ def _name_runs(axes: Axes, reports: Sequence["Report"]) -> None:
     if len(reports) == 2:
         style: dict[str, Any] = {"transform": axes.transAxes, "weight": "bold", "parse_math": False}
         for x, (report, side) in enumerate(zip(reports, ("left", "right"), strict=True)):
-            axes.text(x, 1.03, one_line(report.name, 24), color=COLOURS[x], ha=side, **style)
-
-
-def one_line(text: str, width: int) -> str:
-    """Shorten text to one line of at most `width` characters."""
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    return shorten(printable, width, placeholder="…") or printable[: width - 1] + "…"
+            printable = "".join(c if c.isprintable() else " " for c in report.name)
+            name = shorten(printable, 24, placeholder="…") or printable[:23] + "…"  # one long word
+            axes.text(x, 1.03, name, color=COLOURS[x], ha=side, **style)

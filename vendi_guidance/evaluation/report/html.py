@@ -1,10 +1,14 @@
-"""A report as one self-contained HTML page, without scripts or network requests."""
+"""Reports as files: a self-contained HTML page without scripts or network requests, JSON, PNG."""
 
+import json
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache, partial
+from importlib.metadata import version
 from io import BytesIO
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -12,9 +16,11 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL.Image import Image
 
+from vendi_guidance.evaluation.attributes import AttributeScores, change
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
-from vendi_guidance.evaluation.report.figures import as_svg
-from vendi_guidance.evaluation.report.tables import ATTRIBUTE_TITLES, attribute_rows
+from vendi_guidance.evaluation.report.figures import as_svg, convergence_figure, style
+from vendi_guidance.scores.subsampling import Estimate
+from vendi_guidance.storage.files import whole_folder
 from vendi_guidance.storage.images import fitted
 from vendi_guidance.storage.messages import counted
 
@@ -22,7 +28,10 @@ if TYPE_CHECKING:
     from vendi_guidance.evaluation.results import Comparison, Report
 
 Item = TypeVar("Item")
+FORMAT = "vendi-guidance report"
+PAGE, DATA = "report.html", "report.json"
 PACKAGE = "vendi_guidance.evaluation.report"
+ATTRIBUTE_TITLES = ("effective values", "change", "training images", "even draws", "named kept")
 THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
 OF_EACH_GROUP = 16
@@ -30,12 +39,89 @@ OF_EACH_GROUP = 16
 LIMITS = {"listed": 500, "skipped": 100, "heading": 150}
 
 
+def save_report(
+    folder: Path, reports: Sequence["Report"], comparison: "Comparison | None" = None
+) -> Path:
+    """Write `report.html`, `report.json` and PNG figures: all of them, or none on OSError; returns
+    the path of the page. Other files of an earlier report in the folder are deleted."""
+    earlier = read_report(folder) or {}
+    curves = convergence_figure(reports)
+    with whole_folder(folder) as new:
+        if curves is not None:
+            options: Any = {"dpi": 160, "facecolor": "white", "bbox_inches": "tight"}
+            with style():
+                curves.savefig(new / "convergence.png", format="png", **options)
+        (new / PAGE).write_text(as_page(reports, comparison, curves), encoding="utf-8")
+        written = sorted([*(file.name for file in new.iterdir()), DATA])
+        content = {
+            "format": FORMAT,
+            "version": 6,
+            "made_with": f"vendi-guidance {version('vendi-guidance')}",
+            "runs": [_run(report) for report in reports],
+            "comparison": None if comparison is None else _compared(comparison),
+            "files": written,
+        }
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        (new / DATA).write_text(text, encoding="utf-8")
+    for name in earlier.get("files", []):
+        if name not in written and Path(name).name == name:
+            (folder / name).unlink(missing_ok=True)
+    return folder / PAGE
+
+
+def read_report(folder: Path) -> dict[str, Any] | None:
+    """The content of a folder's `report.json`; None if it is missing or not that of a report."""
+    try:
+        content = json.loads((folder / DATA).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    is_report = isinstance(content, dict) and content.get("format") == FORMAT
+    return content if is_report else None
+
+
+def _run(report: "Report") -> dict[str, Any]:
+    analysis = report.analysis
+    return {
+        "name": report.name,
+        "settings": report.settings,
+        "skipped": [{"name": str(name), "reason": reason} for name, reason in report.skipped],
+        "scores": {name: asdict(score) for name, score in report.scores.items()},
+        "groups": [asdict(group) for group in analysis.groups],
+        "modes": [asdict(mode) for mode in analysis.modes],
+        "looked_at": analysis.looked_at,
+        "near_duplicates": analysis.near_duplicates,
+        "attributes": [asdict(one) for one in report.attributes],
+        "notes": report.notes,
+        "convergence": {
+            name: {key: getattr(curve, key).tolist() for key in ("sizes", "scores", "mean")}
+            | {"reached": curve.reached()}
+            for name, curve in analysis.convergence.items()
+        },
+    }
+
+
+def _compared(comparison: "Comparison") -> dict[str, Any]:
+    return {
+        "first": comparison.first.name,
+        "second": comparison.second.name,
+        "headline": comparison.headline,
+        "verdict": comparison.verdict(),
+        "pictures_of_each": comparison.compared,
+        "drawn": comparison.drawn,
+        "paired": comparison.paired,
+        "differences": {
+            name: asdict(found) | {"significant": found.is_significant}
+            for name, found in comparison.differences.items()
+        },
+    }
+
+
 def as_page(
     reports: Sequence["Report"], comparison: "Comparison | None", curves: Figure | None
 ) -> str:
     """The page of one report, or of two and their comparison, with their convergence curves."""
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
-    groups = [{str(group.label): group for group in one.analysis.groups} for one in reports]
+    groups = [{group.label: group for group in one.analysis.groups} for one in reports]
     labels = dict.fromkeys(chain(*groups))  # in order of the first run, then those of the others
     rows = [{"label": label, "of_runs": [run.get(label) for run in groups]} for label in labels]
     return render(
@@ -52,6 +138,32 @@ def as_page(
         attribute_rows=attribute_rows(reports),
         curves=curves and Markup(as_svg(curves)),
     )
+
+
+def attribute_rows(reports: Sequence["Report"]) -> list[list[str]]:
+    """The rows of the table of attributes: title, run, and the `ATTRIBUTE_TITLES`."""
+    rows: dict[str, list[list[str]]] = {}
+    firsts: dict[str, AttributeScores] = {}
+    for report in reports:
+        for one in report.attributes:
+            title, kept = one.attribute.name, in_words(one.named_kept, ".0%")
+            first, ratio = firsts.setdefault(title, one), None
+            if first is not one:
+                ratio = change(first, one)
+            changed = "" if ratio is None else f"×{in_words(ratio, '.2f')}"
+            draws = ["–" if mean is None else f"{mean:.2f}" for mean in (one.training, one.even)]
+            effective = in_words(one.effective_values, ".2f")
+            row = [title, report.name, effective, changed, *draws, kept]
+            rows.setdefault(title, []).append(row)
+    return list(chain(*rows.values()))
+
+
+def in_words(found: Estimate | None, form: str) -> str:
+    """A score and its interval, if it has one: "0.95 (0.90 to 0.99)"."""
+    if found is None:
+        return "–"
+    value, low, high = found
+    return f"{value:{form}}" + ("" if low is None else f" ({low:{form}} to {high:{form}})")
 
 
 def render(template: str, package: str = PACKAGE, **values: Any) -> str:
@@ -89,9 +201,9 @@ class Run:
 
     def caption(self, row: int) -> str:
         """The alt text of an image."""
-        labels, paths = self.report.inputs.groups, self.paths
+        prompts, paths = self.report.inputs.prompts, self.paths
         name = f"image {row + 1}" if paths is None else paths[row].name
-        return name if labels is None else f"{name}: {labels[row]}"
+        return name if prompts is None else f"{name}: {prompts[row]}"
 
 
 def evenly_spaced(items: Sequence[Item], count: int) -> list[Item]:
