@@ -22,11 +22,12 @@ PIXELS = ("--image-embedder", "pixels:4")
 @pytest.fixture
 def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path, unrendered):
     """Run the command: `evaluated(*words)`, with the tiny models, into tmp_path / "report"."""
-    real = load_probe(tiny_probe_folder).embed(sample_images(8, seed=7))
-    save_file({"features": real}, tiny_probe_folder / "training_features.safetensors")
+    probe = shutil.copytree(tiny_probe_folder, tmp_path / "probe")
+    real = load_probe(probe).embed(sample_images(8, seed=7))
+    save_file({"features": real}, probe / "training_features.safetensors")
 
     def call(*words: object, output: tuple = ("--output", tmp_path / "report")) -> Result:
-        return invoke(evaluate.main, "--probe", tiny_probe_folder, *output, *words)
+        return invoke(evaluate.main, "--probe", probe, *output, *words)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring_options, "asset", lambda name: tiny_sdxl_folder)

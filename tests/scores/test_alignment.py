@@ -14,7 +14,6 @@ from vendi_guidance.scores.alignment import clip_cosines
 def test_in_batch_similarity_is_the_mean_cosine_of_pairs_with_the_same_prompt():
     x, prompts = normal(0, 8, 5), ["ear"] * 5 + ["nose"] * 3
     pairs = [(i, j) for i, j in itertools.combinations(range(8), 2) if prompts[i] == prompts[j]]
-    assert len(pairs) == 13
     expected = torch.cosine_similarity(*x[torch.tensor(pairs).T]).mean().item()
     assert in_batch_similarity(x, prompts) == pytest.approx(expected, rel=1e-12)
     assert in_batch_similarity(torch.tensor([[1.0, 0], [-2, 0]]), ["a", "a"]) == pytest.approx(-1)
