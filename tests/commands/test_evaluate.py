@@ -22,7 +22,7 @@ PIXELS = ("--image-embedder", "pixels:4")
 @pytest.fixture
 def evaluated(tiny_sdxl_folder, tiny_probe_folder, tmp_path, unrendered):
     """Run the command: `evaluated(*words)`, with the tiny models, into tmp_path / "report"."""
-    probe = shutil.copytree(tiny_probe_folder, tmp_path / "probe")
+    probe = shutil.copytree(tiny_probe_folder, tmp_path / "tiny-probe")
     real = load_probe(probe).embed(sample_images(8, seed=7))
     save_file({"features": real}, probe / "training_features.safetensors")
 
