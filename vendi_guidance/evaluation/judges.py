@@ -123,11 +123,8 @@ class Perceptual:
         found = torch.empty(len(images), dtype=torch.float64, device="cpu")
         for rows in rows_by_label(prompts, len(images)).values():
             pixels = torch.cat([self.prepare(images[row]) for row in rows]).to(self.device)
-            pairs = torch.zeros(len(rows), len(rows), dtype=torch.float64, device="cpu")
-            for i in range(1, len(rows)):
-                others = pixels[:i]
-                pairs[i, :i] = self.network(pixels[i].expand_as(others), others).flatten().cpu()
-            found[rows] = (pairs + pairs.T).sum(dim=1) / (len(rows) - 1)
+            for row, one in zip(rows, pixels, strict=True):  # an image is at distance 0 from itself
+                found[row] = self.network(one.expand_as(pixels), pixels).sum() / (len(rows) - 1)
         return found
 
 
@@ -141,7 +138,7 @@ class Judges:
             `metadata.jsonl`, or n numbers (a VQAScore, HPS or ImageReward computed elsewhere).
         labels: what each image shows: n labels, or a probe, which is not asked without prompts.
             Prompt fidelity and looks need a prompt that asks for a known label.
-        perceptual: distances to compare the images of a prompt by.
+        perceptual: `Perceptual` distances to compare the images of a prompt by.
         attributes: attributes to measure diversity in, such as those of `load_attributes`.
         attribute_judge: says which value of an attribute each image shows; needed for attributes.
 

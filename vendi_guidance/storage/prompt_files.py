@@ -18,7 +18,6 @@ from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tables import SUFFIXES, read_table, text_in
 
 NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
-ENDINGS = (".txt", *SUFFIXES)
 PATH_LIKE = re.compile(r"\S*[/\\]\S*|\S*\w\.[a-z]\w{0,7}|.*\.(xlsx?|ods|docx?|ya?ml|md|arrow)")
 """A word with a slash or an ending, or words that end in that of a document."""
 
@@ -59,7 +58,7 @@ def open_prompts(source: str) -> Prompts:
         if PATH_LIKE.fullmatch(source):
             raise ValueError(
                 f"{source!r} looks like a file, but prompts are read only from files that end in "
-                f"{', '.join(ENDINGS)}: give such a file, or a prompt of several words"
+                f"{', '.join(SUFFIXES)}: give such a file, or a prompt of several words"
             )
         if fault := fault_of(source):
             raise ValueError(f"the prompt {fault}")
@@ -84,7 +83,7 @@ def save_prompts(path: Path, prompts: Iterable[str]) -> Path:
 
 def is_prompt_file(source: str) -> bool:
     """Whether `source` names a file of prompts rather than being a prompt."""
-    return Path(source).suffix.lower() in ENDINGS
+    return Path(source).suffix.lower() in SUFFIXES
 
 
 def _read(path: Path) -> Iterator[str]:

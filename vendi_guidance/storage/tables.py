@@ -12,7 +12,7 @@ from vendi_guidance.storage.messages import counted, optional_import
 FILE_COLUMNS = ("file_name", "filename", "file", "image", "path")
 TEXT_COLUMNS = ("prompt", "prompts", "text", "caption", "captions")
 """Columns of texts: the first that has a value is used."""
-SUFFIXES = (".jsonl", ".csv", ".tsv", ".json", ".parquet")
+SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".json", ".parquet")
 
 Rows = Iterator[tuple[str, dict[str, Any]]]
 
