@@ -65,12 +65,9 @@ DEBUG = "VENDI_GUIDANCE_DEBUG"
 
 
 class Command(click.Command):
-    """A command that reports user errors in one sentence, with exit status 2.
-
-    Args:
-        common: parameter names of the options that `--help` lists. If given, `--help` also stops
-            the description after its first block of examples, and `--help-all` shows everything.
-    """
+    """A command that reports user errors in one sentence, with exit status 2. If `common` are
+    given, `--help` lists the options with these parameter names only, and stops the description
+    after its first block of examples; `--help-all` shows everything."""
 
     def __init__(self, *args: Any, common: Collection[str] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)

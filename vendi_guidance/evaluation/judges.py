@@ -96,10 +96,8 @@ class ProbeJudge(AttributeJudge):
 
 class Perceptual:
     """A distance of two images: "dreamsim" (Fu et al., NeurIPS 2023), or "lpips" (Zhang et al.,
-    CVPR 2018) with AlexNet at 256 x 256 pixels.
-
-    ImportError if the package of this name is not installed; ValueError if it cannot load weights.
-    """
+    CVPR 2018) with AlexNet at 256 x 256 pixels. ImportError if the package of this name is not
+    installed; ValueError if it cannot load its weights."""
 
     def __init__(self, name: str, device: str = "cpu") -> None:
         self.name, self.device = name, device
@@ -170,9 +168,15 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
         clip_x, settings["clip_score"] = reader.embed(batch.images, clip[0])
         clip_t, _ = embed_prompts(batch.prompts or [], clip[1])
         columns["clip_score"] = 100 * clip_cosines(clip_x.features, clip_t)
-    if judges.faithfulness is not None:
-        columns["faithfulness"], name = _faithfulness(found, judges.faithfulness)
-        settings["faithfulness"] = {"name": name}
+    given = judges.faithfulness
+    if isinstance(given, str):
+        settings["faithfulness"] = {"name": f"column {given}"}
+        columns["faithfulness"] = batch.column(given)
+    elif given is not None:
+        settings["faithfulness"] = {"name": "given numbers"}
+        numbers = (given if isinstance(given, Tensor) else np.asarray(given)).reshape(-1, 1)
+        values = checked(numbers, "the numbers for faithfulness", found.given)
+        columns["faithfulness"] = values[found.kept, 0].double()
     for distance in judges.perceptual:
         columns[distance.name] = distance.distances(batch.images, batch.prompts or [])
         settings[distance.name] = {"name": distance.name}
@@ -202,15 +206,6 @@ def judge_attributes(found: Embedded, judges: Judges, reader: ImageReader) -> li
         by_prompt = {prompt: p[rows[prompt]] for prompt in named}
         scores.append(attribute_scores(attribute, by_prompt, named))
     return scores
-
-
-def _faithfulness(found: Embedded, given: str | Sequence[float] | Tensor) -> tuple[Tensor, str]:
-    """(n,) float64 faithfulness of the images that could be read, and the name of its source."""
-    if isinstance(given, str):
-        return found.batch.column(given), f"column {given}"
-    numbers = (given if isinstance(given, Tensor) else np.asarray(given)).reshape(-1, 1)
-    values = checked(numbers, "the numbers for faithfulness", found.given)
-    return values[found.kept, 0].double(), "given numbers"
 
 
 def _labels(found: Embedded, given: Labels | Probe | None, reader: ImageReader) -> Labels | None:
