@@ -56,7 +56,7 @@ def test_figures_are_the_same_in_any_style_of_matplotlib(comparison, folder, tmp
 
 def test_the_data_hold_every_number_and_what_decides_it(comparison, folder):
     report, content = comparison.first, json.loads((folder / "report.json").read_text())
-    assert (content["format"], content["version"]) == ("vendi-guidance report", 6)
+    assert (content["format"], content["version"]) == ("vendi-guidance report", 3)
     assert [run["name"] for run in content["runs"]] == [report.name, "spread 10"]
     run = content["runs"][0]
     assert run["scores"] == {name: asdict(score) for name, score in report.scores.items()}

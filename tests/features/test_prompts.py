@@ -42,12 +42,12 @@ def test_words_are_compared_without_weights():
         open_prompt_embedder("words:x")
 
 
-@pytest.fixture(params=["clip", "transformers", "sdxl"])
+@pytest.fixture(params=["clip", "sentence-transformers", "sdxl"])
 def spec(request, tmp_path, tiny_sdxl_folder):
     """Of each kind one."""
     if request.param == "sdxl":
         return f"sdxl:{tiny_sdxl_folder}"
-    {"clip": save_open_clip, "transformers": save_bert}[request.param](tmp_path)
+    (save_open_clip if request.param == "clip" else save_bert)(tmp_path)
     return f"{request.param}:{tmp_path}"
 
 
@@ -83,7 +83,7 @@ def test_features_are_those_of_the_models_library_whatever_the_batches(spec):
     assert json.loads(json.dumps(settings)) == settings
     assert (settings["weights"], settings["tokens"]) == (folder, tokens)
     assert settings["unit_length"] and len(settings["sha256"]) == 64
-    assert embedder.name == {"transformers": "sentence-transformers"}.get(kind, kind)
+    assert embedder.name == kind
 
 
 def test_what_is_no_embedder_is_refused(tmp_path, tiny_sdxl_folder):
@@ -112,9 +112,9 @@ def test_what_is_no_embedder_is_refused(tmp_path, tiny_sdxl_folder):
 
 def test_a_pooler_that_no_feature_needs_may_be_missing(tmp_path):
     save_bert(tmp_path)
-    expected = open_prompt_embedder(f"transformers:{tmp_path}").embed(PROMPTS)
+    expected = open_prompt_embedder(spec := f"sentence-transformers:{tmp_path}").embed(PROMPTS)
     drop_weight(tmp_path, "pooler")
-    assert torch.equal(open_prompt_embedder(f"transformers:{tmp_path}").embed(PROMPTS), expected)
+    assert torch.equal(open_prompt_embedder(spec).embed(PROMPTS), expected)
 
 
 def test_each_distinct_prompt_is_embedded_once():

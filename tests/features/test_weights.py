@@ -24,7 +24,7 @@ COMMANDS = [
     (of_images, "timm:resnet18", "timm/resnet18.a1_in1k '--include=*.safetensors'"),
     (of_images, "timm:me/mine", "me/mine "),
     (of_prompts, "sentence-transformers", "sentence-transformers/all-MiniLM-L6-v2 '--include="),
-    (of_prompts, "transformers:me/mine", "me/mine '--include="),
+    (of_prompts, "sentence-transformers:me/mine", "me/mine '--include="),
     (of_prompts, "clip:ViT-B-16-SigLIP/webli", "timm/ViT-B-16-SigLIP --include="),
 ]
 
@@ -40,14 +40,15 @@ def save_timm(folder):
     timm.models.save_for_hf(timm.create_model("test_vit"), folder, safe_serialization=True)
 
 
-SAVE = {"dinov2": save_dinov2, "clip": save_open_clip, "transformers": save_bert, "timm": save_timm}
+SAVE = {"dinov2": save_dinov2, "clip": save_open_clip, "timm": save_timm}
+SAVE["sentence-transformers"] = save_bert
 
 
 @pytest.mark.parametrize(
     ("open_embedder", "kind"),
     [
         *((of_images, kind) for kind in ("dinov2", "clip", "timm", "probe")),
-        *((of_prompts, kind) for kind in ("clip", "transformers", "sdxl")),
+        *((of_prompts, kind) for kind in ("clip", "sentence-transformers", "sdxl")),
     ],
 )
 def test_networks_whose_files_lack_weights_are_refused(open_embedder, kind, tmp_path, request):

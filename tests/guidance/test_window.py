@@ -157,12 +157,9 @@ def test_what_is_no_file_of_tensors_is_refused(tmp_path):
     (tmp_path / "w").write_bytes(b"not safetensors at all")
     with pytest.raises(ValueError, match="not a readable safetensors file"):
         SlidingWindow.load(tmp_path / "w")
-    save_file({"latents_0": LATENTS}, tmp_path / "w")
-    with pytest.raises(ValueError, match="its header does not say"):
-        SlidingWindow.load(tmp_path / "w")
 
 
-NO_OBJECTS = ("[]", "3", "null", '"x"', "{", "[" * 100_000, '{"size": ' + "9" * 5000 + "}")
+NO_OBJECTS = (None, "[]", "3", "null", '"x"', "{", "[" * 100_000, '{"size": ' + "9" * 5000 + "}")
 WRONG = {
     "size": ("5", 5.0, True, -1, 10**12, 10**30, None),
     "shapes": (3, {}, None, [[4, 2], [4, 2]], [None], [[4, 2], [8]]),
@@ -170,8 +167,8 @@ WRONG = {
 }
 SHAPES = 3, "ab", [], [-4, -2], [4.0, 2.0], ["4", 2], [[4], 2], {"a": 1}, [True, 8], [10**30, 0]
 CHANGES = [
-    ({"format": "something else"}, "its header does not say"),
-    *(({"version": it}, f"version {it}, this is 3") for it in (1, 2, 99, None)),
+    ({"format": "something else"}, "its format is"),
+    *(({"version": it}, f"version {it} of its layout") for it in (1, 2, 99, None)),
     ({"size": 0}, "its size is 0"),
     ({"dtype": "int8"}, "its dtype is int8"),
     ({"shapes": [[2, 3]]}, "do not fit its header"),
@@ -187,7 +184,7 @@ CHANGES = [
     ids=lambda value: str(value)[:60],
 )
 def test_a_header_that_is_wrong_is_named(tmp_path, header, reason):
-    save_file(SAMPLES, tmp_path / "w", {"header": header})
+    save_file(SAMPLES, tmp_path / "w", header and {"header": header})
     is_named = r"w is not a|there is no memory for .*w, a window"
     with pytest.raises(ValueError, match=reason or is_named):
         SlidingWindow.load(tmp_path / "w")

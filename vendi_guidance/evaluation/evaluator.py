@@ -35,7 +35,6 @@ from vendi_guidance.storage.messages import counted
 
 MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the same ones for all
 
-
 # settings that may differ between reports that are compared
 INCIDENTAL = {"images", "prompts", "labeled", "references", "spectrum", "interval"}
 

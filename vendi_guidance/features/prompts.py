@@ -154,7 +154,6 @@ def words(text: str) -> list[str]:
 KINDS: dict[str, Callable[[str], Parts]] = {
     "clip": _clip,
     "sentence-transformers": _sentence_transformer,
-    "transformers": _sentence_transformer,
     "words": _words,
     "sdxl": _sdxl,
 }

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.samples import Samples
 from vendi_guidance.kernels.base import check_count
+from vendi_guidance.storage.files import check_format, headed
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
@@ -20,7 +21,6 @@ WINDOW = 300
 """The default size of the window."""
 
 FORMAT = "vendi-guidance window"
-VERSION = 3
 """Of files. `latents_N` and `prompts_N` there are the samples of the header's shape at place N."""
 
 Finished = tuple[Tensor, Tensor | None]
@@ -171,15 +171,13 @@ class SlidingWindow(Samples):
         Raises:
             OSError: the file cannot be written.
         """
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
+        content = {
             "size": self.size,
             "dtype": str(self.dtype).removeprefix("torch."),
             "shapes": self.shapes,
         }
         samples = [self.of_shape(shape).oldest_first() for shape in self.shapes]
-        save_tensors(Path(path), named(samples), header)
+        save_tensors(Path(path), named(samples), headed(FORMAT, content))
 
     @classmethod
     def load(
@@ -220,10 +218,10 @@ class SlidingWindow(Samples):
 
 def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
     """Why a file's content is not a window, or None."""
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        return f"its header does not say {FORMAT!r}"
-    if header.get("version") != VERSION:
-        return f"it has version {header.get('version')}, this is {VERSION}"
+    try:
+        check_format(header, FORMAT)
+    except ValueError as error:
+        return str(error)
     if not _is_count(header.get("size")):
         return f"its size is {header.get('size')}"
     if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):

@@ -20,7 +20,7 @@ from vendi_guidance.evaluation.attributes import AttributeScores, change
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg, convergence_figure, style
 from vendi_guidance.scores.subsampling import Estimate
-from vendi_guidance.storage.files import whole_folder
+from vendi_guidance.storage.files import headed, whole_folder
 from vendi_guidance.storage.images import fitted
 from vendi_guidance.storage.messages import counted
 
@@ -54,14 +54,12 @@ def save_report(
         (new / PAGE).write_text(as_page(reports, comparison, curves), encoding="utf-8")
         written = sorted([*(file.name for file in new.iterdir()), DATA])
         content = {
-            "format": FORMAT,
-            "version": 6,
             "made_with": f"vendi-guidance {version('vendi-guidance')}",
             "runs": [_run(report) for report in reports],
             "comparison": None if comparison is None else _compared(comparison),
             "files": written,
         }
-        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        text = json.dumps(headed(FORMAT, content), indent=2, allow_nan=False) + "\n"
         (new / DATA).write_text(text, encoding="utf-8")
     for name in earlier.get("files", []):
         if name not in written and Path(name).name == name:
@@ -147,9 +145,7 @@ def attribute_rows(reports: Sequence["Report"]) -> list[list[str]]:
     for report in reports:
         for one in report.attributes:
             title, kept = one.attribute.name, in_words(one.named_kept, ".0%")
-            first, ratio = firsts.setdefault(title, one), None
-            if first is not one:
-                ratio = change(first, one)
+            ratio = None if firsts.setdefault(title, one) is one else change(firsts[title], one)
             changed = "" if ratio is None else f"×{in_words(ratio, '.2f')}"
             draws = ["–" if mean is None else f"{mean:.2f}" for mean in (one.training, one.even)]
             effective = in_words(one.effective_values, ".2f")
