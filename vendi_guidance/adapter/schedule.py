@@ -154,9 +154,9 @@ class Watch(Reader):
     def is_timed(self) -> bool:
         """Whether timesteps are those of their levels, at the last step or at an earlier one, after
         which the user's callback changed the schedule."""
-        expected = self.timestep_at(self.levels[0])
         slack = SLACK * self.scheduler.config.num_train_timesteps
-        return self._was_timed or abs(self.timestep - expected) <= slack
+        # if known, the device is not asked again
+        return self._was_timed or abs(self.timestep - self.timestep_at(self.levels[0])) <= slack
 
     @property
     def ahead(self) -> list[float]:
