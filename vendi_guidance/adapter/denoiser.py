@@ -275,9 +275,9 @@ def _timestep_at(
     count = watch.scheduler.config.num_train_timesteps
     if timestep is None:
         raise no_rounds(pipeline, "whose network is not given one timestep for all of a batch")
-    expected = watch.timestep_at(watch.levels[0])
     convention = convention_of(timestep, watch.timestep, count, backwards=backwards)
     if convention is None or not watch.is_timed:
+        expected = watch.timestep_at(watch.levels[0])
         raise no_rounds(
             pipeline,
             f"which gives its network the timestep {timestep:g} where the scheduler's is "
