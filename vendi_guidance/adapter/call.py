@@ -94,6 +94,8 @@ class Call:
         """Why guidance is on and yet none of the call's `count` steps was guided, or None."""
         if self._is_guided or self.settings.is_off:
             return None
+        if self._engine.settings.is_off:
+            return 'it begins where the image is decided: raise strength, or proposal="gradient"'
         if count == 1:
             return "it has one step, after which nothing is left to guide: use more steps"
         scheduler = type(pipeline.scheduler).__name__
@@ -123,10 +125,9 @@ class Call:
     def _modify(self, step: Step) -> Step:
         if not step.is_last:
             continue_from_here(step.pipeline.scheduler)
-        network, watch = self._network, self.watch
-        if watch is not None:
+        if (watch := self.watch) is not None:
             prediction = watch.prediction_of(step.latents)
-            step = replace(step, prediction=prediction, network=network, first=watch.first)
+            step = replace(step, prediction=prediction, network=self._network, first=watch.first)
         self._is_guided = True
         return self._engine.modify(step)
 

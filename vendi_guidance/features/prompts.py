@@ -31,9 +31,8 @@ def open_prompt_embedder(
 
             - `clip[:MODEL[/PRETRAINED]]`: the text encoder of a CLIP or SigLIP model, named as for
               `open_image_embedder`;
-            - `sentence-transformers[:FOLDER_OR_NAME]`, `transformers:FOLDER_OR_NAME`: a text
-              encoder, pooled according to its sentence-transformers settings; without them, by
-              the mean over tokens;
+            - `sentence-transformers[:FOLDER_OR_NAME]`: a text encoder, pooled according to its
+              settings; without them, by the mean over tokens;
             - `words`: counts of words and word pairs, hashed to 1024 features. Needs no weights,
               but treats synonyms as unrelated;
             - `sdxl:FOLDER`: the second text encoder of an SDXL model; truncates prompts like SDXL.
@@ -52,9 +51,8 @@ def open_prompt_embedder(
         torch.Size([2, 128])
     """
     kind, (settings, network, transform) = open_parts("prompt", KINDS, spec)
-    name = "sentence-transformers" if kind == "transformers" else kind
     settings["unit_length"] = True
-    return _PromptNetworkEmbedder(name, settings, network, transform, device, batch_size)
+    return _PromptNetworkEmbedder(kind, settings, network, transform, device, batch_size)
 
 
 class _PromptNetworkEmbedder(EmbeddingNetwork):

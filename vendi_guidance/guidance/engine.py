@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -92,11 +93,16 @@ class Engine:
 
     def observe(self, step: Step) -> bool:
         """Record a step and return whether it `is_due`. A step that is due and is not modified
-        makes the next one due."""
+        makes the next one due. A call with CFG that begins at low noise is not guided."""
         network = step.network
         if self._moves_inside is None and network is not None and not self._is_asked(step):
-            is_early = network.has_blocks and network.levels[0].ratio > inside.ABOVE
-            found = network.without_prompts() if is_early else None
+            is_early = network.levels[0].ratio > inside.ABOVE
+            has_cfg = network.has_blocks and network.evaluations_per_step >= timing.WITHOUT_CFG
+            if has_cfg and not is_early and isinstance(self.settings, Rounds):
+                logger.info("not guided: the image is decided where this call begins")
+                self.settings = replace(self.settings, diversity=0.0)
+                return False
+            found = network.without_prompts() if is_early and network.has_blocks else None
             self._moves_inside = found is not None and inside.needs_cfg(network.denoised)
             if found is not None:
                 self._first = rounds.First(network.denoised, *found, network.levels[0])
@@ -194,7 +200,7 @@ class Engine:
         w becomes 1 + share (w - 1). `are_made` if rounds are scheduled before this step."""
         if self._moves_inside:
             return float(level.ratio > inside.CFG_STOP)
-        if self.moves is not None:  # without guidance
+        if self.moves is not None or self.settings.is_off:  # without guidance
             return 1.0
         if isinstance(self.settings, Rounds) and (are_made or self._rounds_are_made):
             return timing.share_of_cfg(level.ratio, self.settings)
