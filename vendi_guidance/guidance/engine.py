@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from vendi_guidance.guidance import budget, inside, perturbed, published, rounds, timing
+from vendi_guidance.guidance import budget, inside, perturbed, rounds, timing
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Published, Rounds
@@ -123,7 +123,9 @@ class Engine:
         rounds cannot be made."""
         self._rounds_are_made, self._is_pending = True, False
         if isinstance(self.settings, Published):
-            return published.ascend(step, self._score_of(step), self.settings)
+            score = self._score_of(step)
+            moved = score.move(step.latents, score.gradient(step), self.settings.scale)
+            return replace(step, latents=moved)
         settings, network = self.settings, timing.network_of(step)
         is_distilled, proposer = timing.is_distilled(step), self.proposer(step, settings)
         was_open = self._moves_inside or self._is_asked(step)

@@ -151,9 +151,12 @@ class Rounds(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Published(Settings):
-    """Guidance as published, at every N-th denoising step: `guidance.published`.
+    """Guidance as published, gradient ascent at every N-th denoising step (Jalali et al., AISTATS
+    2026, equation 14; defaults of appendix E):
 
-    The defaults are those of Jalali et al. (AISTATS 2026), appendix E.
+        z <- z + eta grad_z Score(z_1..n | t_1..n),
+
+    with the gradient of each sample rescaled to the length eta |z|, and the norm of z kept.
 
     Args:
         scale: As published: the length of each guidance step, as a share of the norm of the
