@@ -5,6 +5,7 @@ leave the look open, looks are counted; for those that name part of it, the imag
 everything named. Scores are means over seeds; intervals are over prompts.
 
 \b
+  python -m scripts.comparison --best --seed 0 --seed 1000 --seed 2000
   python -m scripts.comparison --model demo-sdxl --seed 0 --seed 1000 --seed 2000
   python -m scripts.comparison --method default --steps 4 --steps 16 --output out/steps
   python -m scripts.comparison --model demo-sdxl --method level --output out/level
@@ -23,9 +24,9 @@ import click
 from tqdm import tqdm
 
 from scripts.benchmarks.measuring import device_option, save_text, several
-from scripts.comparison.methods import METHODS, Entry, entries_of
+from scripts.comparison.methods import METHODS, Entry, best_of, entries_of
 from scripts.comparison.models import BATCH, IMAGES, MODELS, NAMED, OPEN
-from scripts.comparison.pages import Result, Row, at_equal_details, save_curves, save_grid, table_of
+from scripts.comparison.pages import Result, Row, save_curves, save_grid, table_of
 from scripts.comparison.scores import scores
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.evaluation.report.html import evenly_spaced
@@ -43,6 +44,7 @@ ALL = 10**6
 @click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
 @several("--model", "models", click.Choice(list(MODELS)), MODELS, "Model to compare on.")
 @several("--method", "methods", click.Choice(list(METHODS)), (), "Method.  [default: the usual]")
+@click.option("--best", is_flag=True, help="Each method at its best value: see `choose`.")
 @several("--seed", "seeds", click.IntRange(0), (0,), "Seed of a run's first image.")
 @several("--steps", "steps", COUNT, (), "Number of steps.  [default: the model's]")
 @several("--guidance-scale", "scales", click.FLOAT, (), "CFG scale.  [default: the model's]")
@@ -53,6 +55,7 @@ ALL = 10**6
 def main(
     models: Sequence[str],
     methods: Sequence[str],
+    best: bool,
     seeds: Sequence[int],
     steps: Sequence[int],
     scales: Sequence[float],
@@ -65,15 +68,15 @@ def main(
         demo = MODELS[model]
         names = {OPEN: demo.prompts, NAMED: demo.named}
         prompts = save_spread(output / model, names, counts)
-        entries = list(product(seeds, entries_of(model, methods)))
+        own = best_of(model, methods) if best else entries_of(model, methods)
+        entries = list(product(seeds, own))
         with Stop() as stop:
             runs = Sweep(options_of(model, str(device), output / model), stop)
             for called in product(steps or [demo.steps], scales or [demo.guidance_scale]):
                 results.append(compare(model, runs, prompts, entries, *called))
         save_grid(output / f"{model}.webp", results[-1])
     save_curves(output / "curves.png", results)
-    text = f"{table_of(results)}\n\n{at_equal_details(results)}"
-    click.echo(text)
+    click.echo(text := table_of(results))
     save_text(output / "comparison.md", text)
 
 

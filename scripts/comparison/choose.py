@@ -25,7 +25,7 @@ import click
 from scripts.benchmarks.measuring import device_option, several
 from scripts.comparison.__main__ import COUNT, compare, options_of, save_spread
 from scripts.comparison.methods import METHODS, entries_of
-from scripts.comparison.models import MODELS, NAMED, OPEN
+from scripts.comparison.models import LOG, MODELS, NAMED, OPEN
 from scripts.comparison.pages import table_of
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.guidance.settings import Rounds, adjusted
@@ -34,7 +34,6 @@ from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.tuning.dial import Sweep
 
 ROOT = Path(__file__).parents[2]
-LOG = Path(__file__).with_name("choices.jsonl")
 CHOSEN_ON = [name for name in MODELS if name != "demo-faces-turbo-lora"]
 CODE = ("vendi_guidance/guidance", "vendi_guidance/adapter", "vendi_guidance/kernels", "pipelines")
 TUNING_FEATURES = "tuning_features.safetensors"

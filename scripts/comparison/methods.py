@@ -1,8 +1,10 @@
 """The methods that are compared; a further one is a function and an entry in `METHODS`."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from PIL.Image import Image
@@ -10,7 +12,7 @@ from PIL.Image import Image
 from scripts.comparison.call import Call
 from scripts.comparison.features import contextual_repulsion, dc_attenuation, feature_self_guidance
 from scripts.comparison.initial_noise import contrastive_noise, pink_noise
-from scripts.comparison.models import MODELS
+from scripts.comparison.models import LOG, MODELS
 from scripts.comparison.prompt_noise import cads, seed_variance
 from scripts.comparison.sampling import limited_interval, particle_guidance, undistilled_first
 from scripts.comparison.selection import select
@@ -114,3 +116,16 @@ def entries_of(model: str, names: Sequence[str]) -> list[Entry]:
     usual = [name for name, method in METHODS.items() if method.is_usual]
     found = [UNGUIDED, *(name for name in names or usual if has[METHODS[name].needs])]
     return [Entry(name, value) for name in dict.fromkeys(found) for value in METHODS[name].values]
+
+
+def best_of(model: str, names: Sequence[str]) -> list[Entry]:
+    """The unguided entry, the default, and the named methods, or all, each at the largest value
+    that kept the limits of `choose` on the model's tuning prompts; none if all exceeded them."""
+    tried = {}
+    for line in map(json.loads, LOG.read_text("utf-8").splitlines()):
+        entry = Entry(line["method"], line["value"])
+        is_plain = line["settings"] == entry.diversity and not line["constants"]
+        if line["model"] == model and is_plain and (not names or entry.method in names):
+            tried[entry] = line["exceeded"]
+    kept = dict(sorted(entry[:2] for entry, exceeded in tried.items() if not exceeded))
+    return [Entry(UNGUIDED, 0.0), *starmap(Entry, ({"default": 0.5} | kept).items())]

@@ -1,11 +1,13 @@
 """The demo models, with the probe and prompts that each is judged with."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 OPEN, NAMED = "open", "named"
 """Prompts that leave the look open, and prompts that name part of it."""
 IMAGES = {OPEN: 16, NAMED: 8}  # of each prompt
 BATCH = 16
+LOG = Path(__file__).with_name("choices.jsonl")  # of `choose`
 
 
 class DemoModel(NamedTuple):

@@ -1,7 +1,6 @@
 """The tables and figures of a comparison."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ from vendi_guidance.evaluation.report.html import in_words
 from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.files import whole_file
 
-LEVELS = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90)  # of named details kept
 SHOWN, SHOWN_PROMPTS = ("unguided", "ours-0.5", "ours-1"), 2  # prompts of each kind
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
@@ -59,29 +57,6 @@ def table_of(results: Sequence[Result]) -> str:
             own = [in_words(scores.get(title), column.spec) for title, column in COLUMNS.items()]
             cells.append(["" if i else result.title, entry.method, value, *own])
     return table(["model", "method", "value", *COLUMNS], cells, 3)
-
-
-def at_equal_details(results: Sequence[Result]) -> str:
-    """A table of the most looks that each method reaches while it keeps a share of named details.
-
-    Curves of looks over that share begin at the unguided run and are interpolated linearly.
-    """
-    cells = [
-        [result.title, method, *(_most_looks(curve, level) for level in LEVELS)]
-        for result in results
-        for method, curve in result.curves.items()
-    ]
-    return table(["looks at named kept", "", *(f"{level:.2f}" for level in LEVELS)], cells, 2)
-
-
-def _most_looks(curve: Sequence[tuple[float, float]], level: float) -> str:
-    """The most looks with at least this share kept, or - if the curve never reaches it."""
-    reached = [looks for kept, looks in curve if kept >= level]
-    for (kept, looks), (next_kept, next_looks) in pairwise(curve):
-        if (kept - level) * (next_kept - level) < 0:
-            share = (level - kept) / (next_kept - kept)
-            reached.append(looks + share * (next_looks - looks))
-    return f"{max(reached):.2f}" if reached else "-"
 
 
 def save_curves(path: Path, results: Sequence[Result]) -> None:

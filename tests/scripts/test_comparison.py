@@ -1,5 +1,4 @@
-"""The comparison: a small one, pages of numbers made by hand, and the choice of settings: what is
-generated, recorded and judged, with made-up scores."""
+"""The comparison: a small one, numbers made by hand, and the choice of settings by made-up scores."""
 
 import json
 from unittest.mock import Mock
@@ -7,10 +6,10 @@ from unittest.mock import Mock
 import pytest
 from PIL import Image
 
-from scripts.comparison import __main__ as comparison, choose
-from scripts.comparison.methods import Entry, entries_of
+from scripts.comparison import __main__ as comparison, choose, methods
+from scripts.comparison.methods import Entry, best_of, entries_of
 from scripts.comparison.models import MODELS
-from scripts.comparison.pages import Result, Row, at_equal_details, table_of
+from scripts.comparison.pages import Result, Row, table_of
 from scripts.comparison.scores import COLUMNS
 from tests.helpers.commands import Killed, assert_refused, contents, invoke, succeeds
 from vendi_guidance.adapter import moved
@@ -25,9 +24,11 @@ WORDS += ("--open", 2, "--named", 2, "--seed", 0, "--seed", 1000, "--device", "c
 
 def row(method, value, looks, kept):
     scores = {title: Estimate(1.0, None, None) for title in COLUMNS if title != "FD"}
-    scores |= {"looks": Estimate(looks, looks - 1, looks + 1)}
-    scores |= {"named kept": Estimate(kept, None, None)}
-    return Row(Entry(method, value), scores, {})
+    known = {
+        "looks": Estimate(looks, looks - 1, looks + 1),
+        "named kept": Estimate(kept, None, None),
+    }
+    return Row(Entry(method, value), scores | known, {})
 
 
 RESULT = Result(
@@ -36,8 +37,6 @@ RESULT = Result(
         row("unguided", 0.0, 2.0, 1.0),
         row("ours", 0.5, 6.0, 0.97),
         row("ours", 1.0, 8.0, 0.9),
-        row("seed-variance", 8.0, 3.0, 0.98),
-        row("seed-variance", 16.0, 7.0, 0.95),
     ],
 )
 
@@ -66,15 +65,22 @@ def test_every_model_has_the_methods_that_it_can_run():
     assert [entry.name for entry in entries_of(MODEL, ["cads"])][:2] == ["unguided", "cads-0.25"]
 
 
-def test_the_tables_have_every_method_and_its_looks_at_equal_details():
+def test_the_tables_have_every_method():
     main = table_of([RESULT])
     ours = "|  | ours | 0.5 | 6.00 (5.00 to 7.00) | 0.970 | 1.000 | 1.00 | 1.000 | 1.000 | – |"
     assert f"{ours} 1.0 |" in main
     assert len(main.splitlines()) == 2 + len(RESULT.rows)
-    # ours has 6 looks at .97 and 8 at .9; the other 3 at .98 and 7 at .95
-    table = at_equal_details([RESULT])
-    assert f"| {MODEL} | ours | 3.33 | 4.67 | 6.00 | 6.57 | 7.14 | 8.00 |" in table
-    assert f"| {MODEL} | seed-variance | 2.50 | 3.00 | 4.33 | 7.00 | 7.00 | 7.00 |" in table
+
+
+def test_a_method_is_at_its_best_at_the_largest_value_within_all_limits(tmp_path, monkeypatch):
+    tried = [("cads", 1, ["FD"]), ("cads", 0.5, []), ("cads", 0.25, []), ("select", 2, ["FD"])]
+    plain = {"model": MODEL, "settings": {"diversity": 0.0}, "constants": {}}
+    lines = [plain | dict(zip(("method", "value", "exceeded"), it, strict=True)) for it in tried]
+    lines.append(lines[1] | {"value": 2, "settings": {"diversity": 0.5}})  # with guidance too
+    monkeypatch.setattr(methods, "LOG", tmp_path / "log.jsonl")
+    methods.LOG.write_text("\n".join(map(json.dumps, lines)))
+    assert [entry.name for entry in best_of(MODEL, ())] == ["unguided", "default-0.5", "cads-0.5"]
+    assert len(best_of("demo-sdxl", ())) == len(best_of(MODEL, ["select"])) == 2
 
 
 # The choice of settings
