@@ -39,6 +39,8 @@ def draw(pipe, prompts, steps, scale, **given):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_default_makes_a_prompts_images_differ_and_keeps_what_they_show(name, caplog):
+    if not (ASSETS / name).is_dir():
+        pytest.skip(f"this copy has no assets/{name}")
     caplog.set_level("INFO", "vendi_guidance")
     kind, probe_name, prompt, steps, scale = MODELS[name]
     pipe, probe = load(kind, name), load_probe(ASSETS / probe_name)
