@@ -16,6 +16,7 @@ from scripts.comparison.models import LOG, MODELS
 from scripts.comparison.prompt_noise import cads, seed_variance
 from scripts.comparison.sampling import limited_interval, particle_guidance, undistilled_first
 from scripts.comparison.selection import select
+from vendi_guidance.guidance.settings import DIVERSITY
 
 UNGUIDED, OURS = "unguided", "ours"
 
@@ -69,7 +70,7 @@ METHODS = {
     "contrastive-noise": Method((0.01, 0.1), contrastive_noise, is_usual=False),
     "ours-alone": Method((0.25, 0.5, 1.0), alone, "diversity", needs="lora", is_usual=False),
     "rounds": Method((0.5,), in_rounds, "diversity", needs="cfg", is_usual=False),
-    "default": Method((0.5,), setting="diversity", is_usual=False),
+    "default": Method((DIVERSITY,), setting="diversity", is_usual=False),
     "level": Method((0.1, 0.15, 0.2, 0.3, 0.4), setting="level", is_usual=False),
 }
 """By name. Every comparison has the unguided run."""
@@ -128,4 +129,4 @@ def best_of(model: str, names: Sequence[str]) -> list[Entry]:
         if line["model"] == model and is_plain and (not names or entry.method in names):
             tried[entry] = line["exceeded"]
     kept = dict(sorted(entry[:2] for entry, exceeded in tried.items() if not exceeded))
-    return [Entry(UNGUIDED, 0.0), *starmap(Entry, ({"default": 0.5} | kept).items())]
+    return [Entry(UNGUIDED, 0.0), *starmap(Entry, ({"default": DIVERSITY} | kept).items())]

@@ -94,13 +94,13 @@ class Engine:
     def observe(self, step: Step) -> bool:
         """Record a step and return whether it `is_due`. A step that is due and is not modified
         makes the next one due. A call with CFG that begins at low noise is not guided."""
-        network = step.network
+        network, settings = step.network, self.settings
         if self._moves_inside is None and network is not None and not self._is_asked(step):
             is_early = network.levels[0].ratio > inside.ABOVE
-            has_cfg = network.has_blocks and network.evaluations_per_step >= timing.WITHOUT_CFG
-            if has_cfg and not is_early and isinstance(self.settings, Rounds):
+            has_cfg = network.evaluations_per_step >= timing.WITHOUT_CFG
+            if network.has_blocks and has_cfg and not is_early and isinstance(settings, Rounds):
                 logger.info("not guided: the image is decided where this call begins")
-                self.settings = replace(self.settings, diversity=0.0)
+                self.settings = replace(settings, diversity=0.0)
                 return False
             found = network.without_prompts() if is_early and network.has_blocks else None
             self._moves_inside = found is not None and inside.needs_cfg(network.denoised)
