@@ -15,6 +15,9 @@ import pytest
 import torch
 from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
 
+from tests.helpers.launches import Launches
+from tests.helpers.tiny_pipelines import CASES, with_scheduler
+from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.levels import FAMILIES
 from vendi_guidance.adapter.schedule import Watch, can_continue
 
@@ -312,3 +315,20 @@ def test_the_prediction_is_not_clipped_nor_in_half_precision_and_has_no_learned_
 
 def test_every_family_is_tested():
     assert {f"{name}Scheduler" for name, *_ in DETERMINISTIC + STOCHASTIC} == set(FAMILIES)
+
+
+@pytest.mark.parametrize(("proposal", "most"), [("network", 1), ("gradient", 3)])
+def test_most_steps_wait_for_no_device(proposal, most):
+    pipe = with_scheduler(CASES["SDXL"].make(), "EulerDiscrete", timestep_spacing="trailing")
+    given = CASES["SDXL"].arguments([0, 1], guided=True) | {"num_inference_steps": 12}
+    scale = pipe.scheduler.scale_model_input
+
+    def by_step(guidance):
+        waits, sigmas = [], lambda: [pipe.scheduler.sigmas]
+        with Launches(sigmas) as seen, mock.patch.object(pipe.scheduler, "scale_model_input") as at:
+            at.side_effect = lambda *given: waits.append(seen.waits) or scale(*given)
+            pipe(**given, **guidance.on(pipe))
+        return torch.tensor(waits).diff()
+
+    more = by_step(VendiGuidance(proposal=proposal)) - by_step(VendiGuidance(diversity=0))
+    assert 0 < sum(more > 0) <= most

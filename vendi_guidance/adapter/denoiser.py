@@ -129,7 +129,7 @@ class Network:
 
     def _in_part(self, output: Tensor, like: Tensor) -> Tensor:
         """The network's output as the scheduler sees it, without CFG."""
-        return self._part(output, like) * self._once("sign", self._sign)
+        return self._part(output, like) * self._sign
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -163,7 +163,7 @@ class Network:
             return
         clean, level = self.denoised, self.levels[1]
         noise = (latents - level.signal * clean) / level.noise
-        wanted = self._once("sign", self._sign) * self._watch.output(clean, noise, level)
+        wanted = self._sign * self._watch.output(clean, noise, level)
         output = _with_latents(self._part, self.cfg.prompt_output, wanted)
         self.cfg.known = in_form_of(self.cfg.evaluations[0].output, output)
 
@@ -185,7 +185,7 @@ class Network:
             return torch.cat([self.denoise(part, level, perturb) for part in latents.split(most)])
         network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
         factor = self._once("factor", lambda: self._factor(network_input, sample))
-        sign = self._once("sign", self._sign)
+        sign = self._sign
         asked = first.of_rows(prompts, len(latents) // len(sample))
         args, kwargs = asked.args, asked.kwargs
         level = level or self.levels[0]
@@ -222,15 +222,19 @@ class Network:
         self._check(network_input, factor * sample, "scales its latents")
         return factor
 
+    @property
     def _sign(self) -> float:
         """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
-        that reverse time), else 1."""
-        given = self._watch.step.output
-        output = self._part(self.cfg.prompt_output, given).to(given)
-        sign = -1.0 if _inner(output, given) < 0 else 1.0
-        if self.cfg.is_off or self.evaluations_per_step == 1:
-            self._check(given, sign * output, "changes its network's output")
-        return sign
+        that reverse time), else 1: seen once in a call, and checked once where CFG is off."""
+        is_stock = self.cfg.is_off or self.evaluations_per_step == 1
+        key = "sign", is_stock, self._watch.key[0]
+        if key not in self._asked:
+            given = self._watch.step.output
+            output = self._part(self.cfg.prompt_output, given).to(given)
+            self._asked[key] = sign = -1.0 if _inner(output, given) < 0 else 1.0
+            if is_stock:
+                self._check(given, sign * output, "changes its network's output")
+        return self._asked[key]
 
     def _check(self, actual: Tensor, expected: Tensor, what: str) -> None:
         difference = actual - expected

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from vendi_guidance.adapter.arguments import SLACK
@@ -55,6 +54,7 @@ class Watch(Reader):
         )
         self._record = _Record()
         self._thread: int | None = None
+        self._listed: tuple[Tensor, int | None, list[float]] | None = None
         self._is_paused = self._is_over = self._was_timed = False
 
     def start(self) -> "Watch":
@@ -102,7 +102,7 @@ class Watch(Reader):
         self.stop()
 
     @property
-    def key(self) -> object:
+    def key(self) -> tuple[object, int]:
         """Differs from step to step, and from call to call."""
         return self._record.key, self._record.steps
 
@@ -148,7 +148,8 @@ class Watch(Reader):
     @property
     def timestep(self) -> float:
         """The scheduler's timestep at the last step."""
-        return float(torch.as_tensor(self._known[1]["timestep"]).flatten()[0])
+        given = self._known[1]["timestep"]
+        return float(given.flatten()[0] if isinstance(given, Tensor) else given)
 
     @property
     def is_timed(self) -> bool:
@@ -161,7 +162,7 @@ class Watch(Reader):
     @property
     def ahead(self) -> list[float]:
         """The noise-to-signal ratios at which the remaining steps begin."""
-        timesteps, last_made = self.scheduler.timesteps.tolist(), self.timestep
+        timesteps, last_made = self._timesteps, self.timestep
         distances = [abs(timestep - last_made) for timestep in timesteps]
         nearest = [i for i, distance in enumerate(distances) if distance == min(distances)]
         # Second-order schedulers list a timestep twice: their counter tells which one it is. A call
@@ -191,9 +192,22 @@ class Watch(Reader):
         if self._record.last is None:
             raise RuntimeError("no step of the scheduler has been watched yet")
         given = self._record.last[1]
-        if isinstance(given["timestep"], Tensor) and given["timestep"].numel() == 1:
-            given["timestep"] = given["timestep"].item()  # a number, so the device is asked once
+        timestep, schedule = given["timestep"], self.scheduler.timesteps
+        if isinstance(timestep, Tensor) and timestep.numel() == 1:
+            at = timestep.storage_offset() - schedule.storage_offset()
+            is_of_schedule = _memory(timestep) == _memory(schedule) and schedule.is_contiguous()
+            given["timestep"] = self._timesteps[at] if is_of_schedule else timestep.item()
         return self._record.last
+
+    @property
+    def _timesteps(self) -> list[float]:
+        """The schedule's timesteps. The device is asked again where they have changed."""
+        given = self.scheduler.timesteps
+        version = None if given.is_inference() else given._version
+        known = self._listed
+        if known is None or known[0] is not given or known[1] != version or version is None:
+            known = self._listed = given, version, given.tolist()
+        return known[2]
 
     def _begin(self, set_timesteps: Callable[..., Any]) -> Callable[..., Any]:
         """A call begins by setting the schedule: this one, or another one once this has settled."""
@@ -215,6 +229,11 @@ class Watch(Reader):
             return result
 
         return step
+
+
+def _memory(tensor: Tensor) -> int:
+    """Where a tensor's numbers are, which views of it share."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def can_continue(scheduler: Any) -> bool:
