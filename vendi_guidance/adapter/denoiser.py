@@ -78,8 +78,7 @@ class Network:
             Patch(module, _entry(module), partial(self._wrap, module), watch.is_here)
             for module in modules
         ]
-        prompts_first = family_of(pipeline).prompts_first
-        self._blocks = Blocks(modules, watch, self.cfg, self._in_part, prompts_first)
+        self._blocks = Blocks(modules, watch, self.cfg, self._in_part)
         self.has_blocks = self._blocks.has_any
         self.without_prompts = self._blocks.without_prompts
         self.denoise_moved, self.move_inside = self._blocks.denoise_moved, self._blocks.move_inside

@@ -93,8 +93,7 @@ class Denoiser(Protocol):
         inside the network, `guidance.inside.Moves`."""
 
     def move_inside(self, moves: Any) -> None:
-        """Apply moves in the sampler's own evaluations, at steps that begin above the
-        noise-to-signal ratio `guidance.inside.ABOVE`."""
+        """Apply moves in the sampler's own evaluations, where they are due."""
 
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
