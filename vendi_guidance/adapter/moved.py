@@ -19,7 +19,7 @@ TEXT = "encoder_hidden_states", "txt"
 
 DOWN = "down_blocks", "input_blocks"
 MIDDLE = "mid_block", "middle_block"
-JOINT = "transformer_blocks", "double_blocks", "joint_blocks"
+JOINT = "transformer_blocks", "joint_transformer_blocks", "double_blocks", "joint_blocks"
 """Lists of blocks that are taken before longer ones."""
 
 

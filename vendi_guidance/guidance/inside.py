@@ -37,8 +37,8 @@ if a perturbed prompt moves its first predictions by less than this times the me
 between samples. Photographs 1.6 to 4.3 where their size is not below `DECIDED`, emoji 5.2 to 12 but
 for one prompt, portraits 9 to 16."""
 
-SHARE = 0.75
-"""The share that is taken at the default diversity; in proportion to the root of the diversity."""
+SHARE, SHARE_WITHOUT_CFG = 0.75, 0.5
+"""Shares that are taken at the default diversity; they grow with the root of the diversity."""
 
 FIRST_STEPS = 0.15
 """Share of the call's steps at which it is taken, the published one."""
@@ -122,7 +122,8 @@ def begin(step: Step, score: Score, settings: Rounds) -> tuple[Moves, Step] | No
     network = network_of(step)
     if not network.has_blocks:
         return None
-    moves = Moves(score, step, SHARE * math.sqrt(settings.diversity / DIVERSITY))
+    share = SHARE_WITHOUT_CFG if network.without_prompts() is None else SHARE
+    moves = Moves(score, step, share * math.sqrt(settings.diversity / DIVERSITY))
     clean = network.denoise_moved(moves)
     if not moves.are_made:
         return None
