@@ -127,7 +127,7 @@ class FirstStep(SamplerStep):
 
     def denoise_moved(self, moves: Any) -> Tensor:
         """See `Denoiser`."""
-        with self._model.blocks.moving(moves):
+        with self._model.blocks.moving(moves, object(), self.levels[0].ratio):
             return self._evaluate(self._latents, 1.0)
 
     def _evaluate(self, latents: Tensor, share: float) -> Tensor:
@@ -170,7 +170,7 @@ class Model:
                 return prediction
         level = self.level(sigma[0])
         share = self._engine.share_of_cfg(level, self.rounds_are_made)
-        with self.blocks.moving_if_due(level.ratio):
+        with self.blocks.moving_if_due(object(), level.ratio):
             return self.evaluate(x, sigma, share, **options)
 
     def evaluate(self, x: Tensor, sigma: Tensor, share_of_cfg: float, **options: Any) -> Tensor:
@@ -185,6 +185,7 @@ class Model:
         only conditions are counted: wrappers may change CFG from step to step."""
 
         def count(executor: Any, model: Any, conds: Sequence[Any], x: Tensor, *_: Any) -> Any:
+            self.blocks.find_own(conds, self.guider.conds)
             found.append(sum(cond is not None for cond in conds))
             return [torch.zeros_like(x) for _ in conds]
 

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.inside import Moves
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Perturb, Step
 from vendi_guidance.guidance.timing import is_distilled
@@ -107,7 +108,7 @@ class DiverseSampling:
         args = guider, sigmas, extra_args, callback, noise, *others
         is_alone = len(noise) == 1 and len(memory.window) == 0  # nothing to differ from
         samples = self._guided(executor, engine, prompts, is_alone, *args, **named)
-        text = ALONE if is_alone and engine.moves is None else ""
+        text = ALONE if is_alone else ""
         if engine.moves is not None and (start < began or not is_finished):
             kept = {**self._unfinished, image: (began, engine)}
             self._unfinished = dict([*kept.items()][-UNFINISHED:])
@@ -208,7 +209,7 @@ class _Run:
         guided.count_conditions(x[:1], self.schedule[:count].to(sigmas), **{ALWAYS: always})
         with guided.blocks.attached():
             known = self._begin(guided, x, sigmas[0], levels, count, extra_args)
-            if self.engine.moves is not None or self.engine.settings.is_off:
+            if self.engine.moves is not None:
                 return run(x, sigmas, extra_args=extra_args, callback=callback)
         # with few steps the rounds follow the step that is due; otherwise they precede it
         follows = is_distilled(Step(0, count, x, network=SamplerStep((levels[0],) * 2, guided)))
@@ -248,15 +249,16 @@ class _Run:
         noise = self._initial_noise(x, follows, extra_args.get("seed"))
         step = Step(self.first, count, x, prompts=self.prompts, network=network, first=noise)
         known = None
-        if self.engine.moves is not None:  # of an earlier run of the image
+        if self.is_alone and self.engine.moves is None:  # what later images differ from is kept
+            score = self.engine.memory.score(self.engine.settings, self.prompts)
+            self.engine.moves = Moves(score, step)
+            self.engine.moves.share.zero_()
+        if self.engine.moves is not None:  # of an earlier run of the image, or of none
             network.move_inside(self.engine.moves)
         else:
             self.engine.observe(step)
             self.engine.begin(step)
             is_inside = self.engine.moves is not None
-            if self.is_alone and not is_inside:
-                self.engine.leave()
-                return None
             known = network.clean if is_inside else vars(network).get("denoised")
         if known is not None:
             model.expect(x, extra_args.get("model_options"), known)

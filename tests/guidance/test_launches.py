@@ -1,7 +1,5 @@
 """What guidance costs a GPU beside the network: kernels and waits, counted on a CPU."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.inside import Moves
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import OBJECTIVES, Published, Rounds
-from vendi_guidance.guidance.step import Level, Prediction, Step
+from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.functional import conditional_rke, rke
 
@@ -56,13 +54,17 @@ def test_gradients_of_rounds_and_moves_inside_the_network_launch_few_kernels_and
     step, settings = drawn(batch, TINY), Rounds(objective=objective, sigma_prompt=0.3)
     score = filled(9, TINY).score(settings, step.prompts)
     at = drawn(batch, TINY, prediction=Prediction(step.latents, 0.6, 0.8))
-    assert counted(score.gradient, at).waits == 0  # compares the prompts, once a call
-    seen = counted(score.gradient, at)
-    assert seen.kernels <= MOST[objective] + 14 and seen.waits == 0
-    network = SimpleNamespace(levels=[Level(1.0, 9.0)], ahead=[5.0])
-    moves = Moves(score, drawn(batch, TINY, network=network), 1.0)
-    seen = counted(moves.move, torch.randn(2 * batch, 32, 8, 8))
-    assert seen.kernels <= 18 and seen.waits == 0
+    moves, h = Moves(score, step), torch.randn(2 * batch, 32, 8, 8)
+    own, other = slice(batch, None), slice(batch)
+
+    def both(when):
+        return counted(score.gradient, at), counted(moves.move, h, own, when, 9.0)
+
+    assert [seen.waits for seen in both("first")] == [0, 0]
+    for seen in both("later"):  # prompts are compared, once a call
+        assert seen.kernels <= MOST[objective] + 14 and seen.waits == 0
+    # the same move of the rows without prompts, where they are evaluated apart
+    assert counted(moves.move, h, other, "later", 9.0).kernels <= 12
 
 
 @pytest.mark.parametrize(("score", "most"), [(rke, 11), (conditional_rke, 23)])
@@ -75,10 +77,27 @@ def test_a_tile_of_a_kernel_matrix_launches_few_kernels_and_waits_for_none(score
     assert six.kernels - three.kernels <= 3 * most and six.waits == three.waits
 
 
-def test_memory_for_finished_samples_is_theirs_and_that_of_their_products():
-    memory, step = Memory(30), drawn(8, (4, 32, 32))
+def test_memory_for_sdxl_of_finished_samples_is_at_most_120_mb_beyond_the_windows_80():
+    """The formula of docs/benchmarks.md, at a sixteenth of SDXL's numbers per sample."""
+
+    def remembered(n, numbers, channels, width, levels):
+        return 4 * n * numbers, levels * n * (32 * channels + 4 * width + 4 * n)
+
+    batch, window, shape, channels = 8, 30, (4, 32, 32), 80
+    memory, step = Memory(window), drawn(batch, shape)
+    moves = Moves(memory.score(Rounds(), step.prompts), step)
     for _ in range(4):  # more than there is room for
         memory.add(step.latents, step.prompts)
-    held = [memory.window._features, memory.window._prompts]
-    tensors = [it for one in held for it in (one.rows, one.inner)]
-    assert sum(it.nbytes for it in tensors) == 4 * 30 * (4 * 32 * 32 + 64 + 2 * 30)
+        for at in range(25):  # steps of SDXL above the level below which none is moved
+            moves.move(torch.randn(batch, channels, 8, 8), slice(batch), at, 14.6 * 0.95**at)
+        for seen in moves.seen:
+            memory.add(seen, step.prompts)
+    held, others = remembered(window, 4096, channels, 64, len(moves.seen))
+    samples = [memory.window.of_shape(it) for it in memory.window.shapes]
+    tensors = [it for one in samples for it in (one._features.rows, one._features.inner)]
+    tensors += [one.prompts for one in samples]
+    beside = 4 * window * (64 + window)  # prompts and products of latents
+    assert sum(it.nbytes for it in tensors) == held + others + beside
+
+    held, others = remembered(300, 4 * 128 * 128, 1280, 1280, len(moves.seen))
+    assert len(moves.seen) == 8 and held < 80e6 and others < 120e6

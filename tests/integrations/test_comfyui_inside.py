@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from integrations.comfyui import memory as memories
+from integrations.comfyui.blocks import Blocks
 from integrations.comfyui.sampling import DiverseSampling
 from tests.integrations.test_comfyui_sampling import (
     CFG,
@@ -24,6 +26,9 @@ from tests.integrations.test_comfyui_sampling import (
 )
 from vendi_guidance.guidance import inside
 from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.window import SlidingWindow
+
+EARLY = sum(float(sigma) > inside.ABOVE for sigma in SIGMAS)
 
 
 class Layer(nn.Module):
@@ -123,13 +128,27 @@ def test_prompts_are_told_apart_however_comfyui_batches_them(tmp_path):
     torch.testing.assert_close(found[1], expected)
     stock = draw(None, Unet())
     assert diversity(found[0]) > diversity(stock) and [1] in split.inner_model.diffusion_model.rows
+    blocks = Blocks(whole)
+    blocks.find_own([0, 0, prompts := [1]], {"positive": prompts})  # DualCFGGuider
+    blocks._lists = [2, 1, 0]
+    assert blocks.own_rows(12, 4) == slice(0, 4) and blocks.own_rows(8, 4) is None
 
 
-def test_a_lone_image_is_moved_too_whatever_is_remembered(tmp_path):
-    stock, guider = draw(None, Unet(), **lone(0)), Unet()
-    first, again = (draw(memory(tmp_path), guider, **lone(0)) for _ in range(2))
-    assert not torch.allclose(first, stock, atol=1e-3)
-    assert torch.equal(first, again) and untouched(guider)
+@pytest.mark.parametrize("kind", ["session", "file"])
+def test_images_one_at_a_time_differ_from_those_of_the_session(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(memories, "_session", {})
+    first, second = (lone(seed) for seed in range(2))
+    stock = [draw(None, Unet(), **each) for each in (first, second)]
+    guiders = Unet(), Unet()
+    assert torch.equal(draw(memory(tmp_path, kind), guiders[0], **first), stock[0])
+    assert [cfg for _, cfg in guiders[0].seen] == [CFG] * (len(SIGMAS) - 1)
+    moved = draw(memory(tmp_path, kind), guiders[1], **second)
+    assert not torch.allclose(moved, stock[1], atol=1e-3)
+    assert all(map(untouched, guiders))
+    if kind == "file":
+        [path] = tmp_path.iterdir()
+        window = SlidingWindow.load(path)
+        assert len(window) == 2 and len(window.shapes) == 1 + EARLY
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4])

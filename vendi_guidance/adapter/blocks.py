@@ -19,6 +19,7 @@ class Blocks(MovedBlocks):
     Args:
         networks: the networks that denoise.
         part: maps rows of a network's output, and the latents, to what the scheduler sees of them.
+        prompts_first: whether rows with prompts precede those without.
     """
 
     def __init__(
@@ -27,11 +28,14 @@ class Blocks(MovedBlocks):
         watch: Watch,
         cfg: ScaledCFG,
         part: Callable[[Tensor, Tensor], Tensor],
+        prompts_first: bool,
     ) -> None:
         super().__init__(networks, watch.is_here)
         self._watch = watch
         self._cfg = cfg
         self._part = part
+        self._prompts_first = prompts_first
+        self._scale = 1.0  # of CFG
 
     def without_prompts(self) -> tuple[Tensor, float] | None:
         """See `Denoiser.without_prompts`."""
@@ -40,16 +44,16 @@ class Blocks(MovedBlocks):
             return None
         own, other = self._parts([tensor_of(it.output) for it in found])
         added, given = (own - other).flatten().float(), (self._watch.step.output - other).flatten()
-        return self._clean(other), float(given.float() @ added / (added @ added))
+        self._scale = float(given.float() @ added / (added @ added))
+        return self._clean(other), self._scale
 
     def denoise_moved(self, moves: Moves) -> Tensor:
         """See `Denoiser.denoise_moved`."""
         self.start()
-        found = self.without_prompts()
-        with self.moving(moves):
+        with self.moving(moves, object(), self._watch.levels[0].ratio):
             outputs = [tensor_of(answer(None, *it[:4])) for it in self._cfg.evaluations]
         own, *others = self._parts(outputs)
-        return self._clean(others[0].lerp(own, found[1]) if found else own)
+        return self._clean(others[0].lerp(own, self._scale) if others else own)
 
     def _parts(self, outputs: Sequence[Tensor]) -> list[Tensor]:
         """What the scheduler sees of the rows with prompts, and of those without, if any."""
@@ -64,4 +68,11 @@ class Blocks(MovedBlocks):
         """Move the blocks in the sampler's evaluations within this context, where they are due."""
         watch = self._watch
         ratio = max(watch.ahead[:1], default=0) if self._moves and watch.steps else 0
-        return self.moving_if_due(ratio)
+        return self.moving_if_due(watch.steps, ratio)
+
+    def own_rows(self, rows: int, count: int) -> slice | None:
+        """See `MovedBlocks.own_rows`."""
+        if rows not in (count, 2 * count) or count != len(self._watch.step.sample):
+            return None
+        first = 0 if self._prompts_first or rows == count else count
+        return slice(first, first + count)

@@ -78,7 +78,8 @@ class Network:
             Patch(module, _entry(module), partial(self._wrap, module), watch.is_here)
             for module in modules
         ]
-        self._blocks = Blocks(modules, watch, self.cfg, self._in_part)
+        prompts_first = family_of(pipeline).prompts_first
+        self._blocks = Blocks(modules, watch, self.cfg, self._in_part, prompts_first)
         self.has_blocks = self._blocks.has_any
         self.without_prompts = self._blocks.without_prompts
         self.denoise_moved, self.move_inside = self._blocks.denoise_moved, self._blocks.move_inside

@@ -1,6 +1,8 @@
-"""The block of a network that is moved, and where its output holds the image.
+"""The block of a network that is moved, and where its output holds what is moved.
 
-In a UNet this is the second transformer, in a transformer the second block: its image tokens.
+In a UNet the middle block is moved, in a transformer the block after the first third: its tokens of
+text where it returns them, as joint blocks do, since moves of image tokens lose more of what
+prompts name; else its image tokens.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,16 +10,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.tokens import named_arguments
-from vendi_guidance.guidance.inside import Moves
+from vendi_guidance.guidance.inside import ABOVE, Moves
 
 TEXT = "encoder_hidden_states", "txt"
 """Arguments of blocks with the tokens of the prompt, in diffusers and ComfyUI."""
 
-DOWN = "down_blocks", "input_blocks"
 MIDDLE = "mid_block", "middle_block"
 JOINT = "transformer_blocks", "joint_transformer_blocks", "double_blocks", "joint_blocks"
 """Lists of blocks that are taken before longer ones."""
@@ -34,7 +36,7 @@ class MovedBlocks:
         ]
         self.has_any = bool(self._patches)
         self._moves: Moves | None = None
-        self._now: Moves | None = None  # of the evaluation that is made
+        self._now: tuple[Moves, object, float] | None = None  # of the evaluation that is made
 
     def start(self) -> None:
         for patch in self._patches:
@@ -51,59 +53,62 @@ class MovedBlocks:
         self._moves = moves
 
     @contextmanager
-    def moving(self, moves: Moves) -> Iterator[None]:
-        """Move the blocks while the context lasts."""
-        self._now = moves
+    def moving(self, moves: Moves, at: object, ratio: float) -> Iterator[None]:
+        """Move the blocks while the context lasts; see `Moves.move`."""
+        self._now = moves, at, ratio
         try:
             yield
         finally:
             self._now = None
 
-    def moving_if_due(self, ratio: float) -> AbstractContextManager[None]:
+    def moving_if_due(self, at: object, ratio: float) -> AbstractContextManager[None]:
         """`moving` with the moves of `move_inside`, at a noise-to-signal ratio where they apply."""
-        if self._moves is None or ratio <= self._moves.until:
+        if self._moves is None or ratio <= ABOVE:
             return nullcontext()
-        return self.moving(self._moves)
+        return self.moving(self._moves, at, ratio)
+
+    def own_rows(self, rows: int, count: int) -> slice | None:
+        """Of a block's output, the rows of `count` samples with their prompts; None if unknown."""
+        raise NotImplementedError
 
     def _wrap(self, block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def moved(*args: Any, **kwargs: Any) -> Any:
             output = forward(*args, **kwargs)
             if self._now is None:
                 return output
-            return _moved(output, named_arguments(block, args, kwargs), self._now)
+            return self._moved(output, named_arguments(block, args, kwargs))
 
         return moved
 
-
-def _moved(output: Any, given: dict[str, Any], moves: Moves) -> Any:
-    """A block's output with moved features or image tokens."""
-    if isinstance(output, tuple | list):
-        texts = {getattr(given.get(name), "shape", None) for name in TEXT}
-        images = (i for i, it in enumerate(output) if getattr(it, "shape", None) not in texts)
-        place = next(images, len(output) - 1)  # where both have the same shape, text comes first
-        moved = _moved(output[place], given, moves)
-        return type(output)([*output[:place], moved, *output[place + 1 :]])
-    is_known = isinstance(output, Tensor) and output.ndim in (3, 4)
-    return moves.move(output) if is_known else output
+    def _moved(self, output: Any, given: dict[str, Any]) -> Any:
+        """A block's output with moved text tokens, or else with moved image tokens or features."""
+        text = next((name for name in TEXT if isinstance(given.get(name), Tensor)), "")
+        if isinstance(output, tuple | list):
+            tokens = getattr(given.get(text), "shape", ())
+            shapes = (getattr(it, "shape", None) for it in output)
+            place = next((i for i, shape in enumerate(shapes) if shape == tokens), 0)
+            moved = self._moved(output[place], given)
+            return type(output)([*output[:place], moved, *output[place + 1 :]])
+        if not isinstance(output, Tensor) or output.ndim not in (3, 4) or self._now is None:
+            return output
+        moves, at, ratio = self._now
+        own = self.own_rows(len(output), len(moves.share))
+        if own is None:
+            return output
+        moved = moves.move(output, own, at, ratio)
+        mask = given.get(f"{text}_mask")
+        if isinstance(mask, Tensor) and mask.shape == output.shape[:2]:
+            return torch.where(mask[..., None] > 0, moved, output)  # padding stays
+        return moved
 
 
 def block_of(network: nn.Module) -> nn.Module | None:
     """The block of a network that is moved; None if there is none."""
     for middle in (getattr(network, name, None) for name in MIDDLE):
-        if isinstance(middle, nn.Module):
-            down = (getattr(network, name, None) for name in DOWN)
-            found = [it for part in down if part is not None for it in _transformers(part)]
-            # ComfyUI calls the layers of a sequence itself
-            last = middle[-1] if isinstance(middle, nn.Sequential) else middle
-            return found[min(1, len(found) - 1)] if found else last
+        if isinstance(middle, nn.Module):  # ComfyUI calls the layers of a sequence itself
+            return middle[-1] if isinstance(middle, nn.Sequential) else middle
     children = dict(network.named_children())
     lists = {it: one for it, one in children.items() if isinstance(one, nn.ModuleList) and len(one)}
     longest = max(lists.values(), key=len, default=None)
     blocks = next((lists[name] for name in JOINT if name in lists), longest)
-    return None if blocks is None else blocks[min(1, len(blocks) - 1)]
-
-
-def _transformers(part: nn.Module) -> list[nn.Module]:
-    """Transformers of a UNet, in diffusers and ComfyUI."""
-    names = "Transformer2DModel", "SpatialTransformer"
-    return [it for it in part.modules() if type(it).__name__ in names]
+    return None if blocks is None else blocks[len(blocks) // 3]

@@ -54,7 +54,7 @@ class Watch(Reader):
         )
         self._record = _Record()
         self._thread: int | None = None
-        self._listed: tuple[Tensor, int | None, list[float]] | None = None
+        self._listed: tuple[Tensor | None, int | None, list[float]] = (None, None, [])
         self._is_paused = self._is_over = self._was_timed = False
 
     def start(self) -> "Watch":
@@ -195,8 +195,9 @@ class Watch(Reader):
         timestep, schedule = given["timestep"], self.scheduler.timesteps
         if isinstance(timestep, Tensor) and timestep.numel() == 1:
             at = timestep.storage_offset() - schedule.storage_offset()
-            is_of_schedule = _memory(timestep) == _memory(schedule) and schedule.is_contiguous()
-            given["timestep"] = self._timesteps[at] if is_of_schedule else timestep.item()
+            own, other = (it.untyped_storage().data_ptr() for it in (schedule, timestep))
+            is_own = own == other and schedule.is_contiguous()  # a view of the schedule
+            given["timestep"] = self._timesteps[at] if is_own else timestep.item()
         return self._record.last
 
     @property
@@ -204,10 +205,11 @@ class Watch(Reader):
         """The schedule's timesteps. The device is asked again where they have changed."""
         given = self.scheduler.timesteps
         version = None if given.is_inference() else given._version
-        known = self._listed
-        if known is None or known[0] is not given or known[1] != version or version is None:
-            known = self._listed = given, version, given.tolist()
-        return known[2]
+        known, at, numbers = self._listed
+        if known is not given or at != version or version is None:
+            numbers = given.tolist()
+            self._listed = given, version, numbers
+        return numbers
 
     def _begin(self, set_timesteps: Callable[..., Any]) -> Callable[..., Any]:
         """A call begins by setting the schedule: this one, or another one once this has settled."""
@@ -229,11 +231,6 @@ class Watch(Reader):
             return result
 
         return step
-
-
-def _memory(tensor: Tensor) -> int:
-    """Where a tensor's numbers are, which views of it share."""
-    return tensor.untyped_storage().data_ptr()
 
 
 def can_continue(scheduler: Any) -> bool:

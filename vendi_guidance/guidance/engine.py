@@ -94,13 +94,13 @@ class Engine:
     def observe(self, step: Step) -> bool:
         """Record a step and return whether it `is_due`. A step that is due and is not modified
         makes the next one due. A call with CFG that begins at low noise is not guided."""
-        network = step.network
+        network, settings = step.network, self.settings
         if self._moves_inside is None and network is not None and not self._is_asked(step):
-            is_early = network.levels[0].ratio > inside.EARLY
+            is_early = network.levels[0].ratio > inside.ABOVE
             has_cfg = network.evaluations_per_step >= timing.WITHOUT_CFG
-            if network.has_blocks and has_cfg and not is_early:
+            if network.has_blocks and has_cfg and not is_early and isinstance(settings, Rounds):
                 logger.info("not guided: the image is decided where this call begins")
-                self.leave()
+                self.settings = replace(settings, diversity=0.0)
                 return False
             found = network.without_prompts() if is_early and network.has_blocks else None
             self._moves_inside = found is not None and inside.needs_cfg(network.denoised)
@@ -108,11 +108,6 @@ class Engine:
                 self._first = rounds.First(network.denoised, *found, network.levels[0])
         self._is_pending = self.is_due(step)
         return self._is_pending
-
-    def leave(self) -> None:
-        """Leave the rest of the call as it is."""
-        if isinstance(self.settings, Rounds):
-            self.settings = replace(self.settings, diversity=0.0)
 
     def is_undecided(self, step: Step) -> bool:
         """Whether the next step may reuse this one's prediction, since rounds follow later."""
@@ -183,7 +178,8 @@ class Engine:
             self._moves_inside = False
             return None
         raise ValueError(
-            'proposal="network" needs no exemplars, and a network with a known block: leave it out'
+            'proposal="network" needs no exemplars, and a network with a known block that moves '
+            "its prediction: leave it out"
         )
 
     @staticmethod
@@ -215,6 +211,9 @@ class Engine:
     def remember(self, step: Step) -> None:
         """Add the finite samples of a call's last step to the memory."""
         features = self.settings.build_space().remember(step.pipeline, step.latents)
+        for seen in self.moves.seen if self.moves else ():
+            if len(seen) == len(step.latents):
+                self.memory.add(seen, step.prompts)
         self.memory.add(features, step.prompts)
 
 

@@ -108,8 +108,7 @@ class Rounds(Settings):
             noise-to-signal ratio of 0.75 CFG is off, whatever `cfg` is.
         proposal: What proposes moves: "gradient", the gradient of the score; "prompt", the
             prediction for a perturbed prompt, which takes two evaluations of the network; or
-            "network", no rounds: at the first steps features inside the network lose what samples
-            of similar prompts share; nearly all of CFG stays, and the memory does not count.
+            "network", the gradient inside the network, without rounds and with nearly all of CFG.
             Automatic is the network where rounds would lose what prompts say, unless exemplars,
             `rounds`, `candidates` or another space are set; else the prompt in calls of up to 9
             steps without CFG, whose networks undo moves along a gradient, unless an undistilled

@@ -93,7 +93,8 @@ class Denoiser(Protocol):
         inside the network, `guidance.inside.Moves`."""
 
     def move_inside(self, moves: Any) -> None:
-        """Apply moves in the sampler's own evaluations, where they are due."""
+        """Apply moves in the sampler's own evaluations, at steps that begin above the
+        noise-to-signal ratio `guidance.inside.ABOVE`."""
 
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
