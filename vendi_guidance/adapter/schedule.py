@@ -54,7 +54,7 @@ class Watch(Reader):
         )
         self._record = _Record()
         self._thread: int | None = None
-        self._listed: tuple[Tensor | None, int | None, list[float]] = (None, None, [])
+        self._listed: tuple[Tensor | None, object, list[float]] = (None, 0, [])
         self._is_paused = self._is_over = self._was_timed = False
 
     def start(self) -> "Watch":
@@ -196,7 +196,7 @@ class Watch(Reader):
         if isinstance(timestep, Tensor) and timestep.numel() == 1:
             at = timestep.storage_offset() - schedule.storage_offset()
             own, other = (it.untyped_storage().data_ptr() for it in (schedule, timestep))
-            is_own = own == other and schedule.is_contiguous()  # a view of the schedule
+            is_own = own == other and schedule.is_contiguous() and 0 <= at < len(schedule)
             given["timestep"] = self._timesteps[at] if is_own else timestep.item()
         return self._record.last
 
@@ -204,12 +204,10 @@ class Watch(Reader):
     def _timesteps(self) -> list[float]:
         """The schedule's timesteps. The device is asked again where they have changed."""
         given = self.scheduler.timesteps
-        version = None if given.is_inference() else given._version
-        known, at, numbers = self._listed
-        if known is not given or at != version or version is None:
-            numbers = given.tolist()
-            self._listed = given, version, numbers
-        return numbers
+        version = object() if given.is_inference() else given._version  # one counts no changes
+        if self._listed[0] is not given or self._listed[1] != version:
+            self._listed = given, version, given.tolist()
+        return self._listed[2]
 
     def _begin(self, set_timesteps: Callable[..., Any]) -> Callable[..., Any]:
         """A call begins by setting the schedule: this one, or another one once this has settled."""
