@@ -146,7 +146,7 @@ class Network:
 
     @property
     def ahead(self) -> list[float]:
-        return self._once("ahead", lambda: self._watch.ahead)
+        return self._once(lambda: self._watch.ahead, "ahead", self._watch.key)
 
     @property
     def denoised(self) -> Tensor:
@@ -184,7 +184,7 @@ class Network:
         if len(latents) > most:
             return torch.cat([self.denoise(part, level, perturb) for part in latents.split(most)])
         network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
-        factor = self._once("factor", lambda: self._factor(network_input, sample))
+        factor = self._once(lambda: self._factor(network_input, sample), "factor", self._watch.key)
         sign = self._sign
         asked = first.of_rows(prompts, len(latents) // len(sample))
         args, kwargs = asked.args, asked.kwargs
@@ -209,9 +209,8 @@ class Network:
         raw = answer(undistilled, asked.module, asked.forward, args, kwargs)
         return self._watch.denoise(latents, self._part(tensor_of(raw), latents) * sign, level)
 
-    def _once(self, name: str, compute: Callable[[], Any]) -> Any:
-        """Numbers of the last step, for which the device is asked once."""
-        key = name, self._watch.key
+    def _once(self, compute: Callable[[], Any], *key: object) -> Any:
+        """Numbers of what a key identifies, for which the device is asked once."""
         if key not in self._asked:
             self._asked[key] = compute()
         return self._asked[key]
@@ -219,7 +218,7 @@ class Network:
     def _factor(self, network_input: Tensor, sample: Tensor) -> float:
         """The factor of the scheduler's sample in the network's input."""
         factor = _inner(network_input, sample) / (_inner(sample, sample) or 1.0)
-        self._check(network_input, factor * sample, "scales its latents")
+        _check(self._pipeline, network_input, factor * sample, "scales its latents")
         return factor
 
     @property
@@ -227,19 +226,16 @@ class Network:
         """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
         that reverse time), else 1: seen once in a call, and checked once where CFG is off."""
         is_stock = self.cfg.is_off or self.evaluations_per_step == 1
-        key = "sign", is_stock, self._watch.key[0]
-        if key not in self._asked:
-            given = self._watch.step.output
-            output = self._part(self.cfg.prompt_output, given).to(given)
-            self._asked[key] = sign = -1.0 if _inner(output, given) < 0 else 1.0
-            if is_stock:
-                self._check(given, sign * output, "changes its network's output")
-        return self._asked[key]
+        call, _ = self._watch.key
+        return self._once(lambda: self._seen_sign(is_stock), "sign", is_stock, call)
 
-    def _check(self, actual: Tensor, expected: Tensor, what: str) -> None:
-        difference = actual - expected
-        if _inner(difference, difference) > TOLERANCE**2 * _inner(expected, expected):
-            raise no_rounds(self._pipeline, f"it {what} in a way that is not known")
+    def _seen_sign(self, is_stock: bool) -> float:
+        given = self._watch.step.output
+        output = self._part(self.cfg.prompt_output, given).to(given)
+        sign = -1.0 if _inner(output, given) < 0 else 1.0
+        if is_stock:
+            _check(self._pipeline, given, sign * output, "changes its network's output")
+        return sign
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def evaluate(*args: Any, **kwargs: Any) -> Any:
@@ -288,6 +284,12 @@ def _timestep_at(
             f"{watch.timestep:g} and that of its noise level {expected:g}",
         )
     return convention(watch.timestep_at(level), count)
+
+
+def _check(pipeline: Any, actual: Tensor, expected: Tensor, what: str) -> None:
+    difference = actual - expected
+    if _inner(difference, difference) > TOLERANCE**2 * _inner(expected, expected):
+        raise no_rounds(pipeline, f"it {what} in a way that is not known")
 
 
 def _entry(module: nn.Module) -> str:

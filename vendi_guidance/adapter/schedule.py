@@ -156,7 +156,6 @@ class Watch(Reader):
         """Whether timesteps are those of their levels, at the last step or at an earlier one, after
         which the user's callback changed the schedule."""
         slack = SLACK * self.scheduler.config.num_train_timesteps
-        # if known, the device is not asked again
         return self._was_timed or abs(self.timestep - self.timestep_at(self.levels[0])) <= slack
 
     @property
@@ -204,7 +203,8 @@ class Watch(Reader):
     def _timesteps(self) -> list[float]:
         """The schedule's timesteps. The device is asked again where they have changed."""
         given = self.scheduler.timesteps
-        version = object() if given.is_inference() else given._version  # one counts no changes
+        # inference tensors do not count their changes
+        version = object() if given.is_inference() else given._version
         if self._listed[0] is not given or self._listed[1] != version:
             self._listed = given, version, given.tolist()
         return self._listed[2]
