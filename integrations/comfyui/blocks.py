@@ -34,7 +34,7 @@ class Blocks(MovedBlocks):
             return get_ident() == thread
 
         super().__init__(networks, here)
-        self._entries = [Patch(it, "forward", self._watch, here) for it in networks]
+        self._patches += [Patch(it, "forward", self._watch, here) for it in networks]
         self._lists: Sequence[int] = ()
         if networks and not self.has_any:
             logger.info("%s has no known block: rounds move its images", type(network).__name__)
@@ -42,13 +42,9 @@ class Blocks(MovedBlocks):
     @contextmanager
     def attached(self) -> Iterator[None]:
         self.start()
-        for entry in self._entries:
-            entry.apply()
         try:
             yield
         finally:
-            for entry in self._entries:
-                entry.remove()
             self.stop()
 
     def find_own(self, conds: Sequence[Any], given: Mapping[str, Any]) -> None:
