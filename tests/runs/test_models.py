@@ -206,14 +206,26 @@ def test_a_lora_is_found_in_a_folder_or_in_the_cache_of_the_hub(lora, hub):
         find_lora(str(lora))
 
 
-@pytest.mark.parametrize(("steps", "first"), [(4, 999), (20, 951)])
-def test_few_step_loras_begin_at_the_highest_noise(tiny_sdxl_folder, lora, tmp_path, steps, first):
+@pytest.mark.parametrize(
+    ("name", "steps", "kind", "first"),
+    [
+        ("turbo", 4, "DDIMScheduler", 999),
+        ("turbo", 20, "DDIMScheduler", 951),
+        ("lcm-lora-sdxl", 4, "LCMScheduler", 999),
+    ],
+)
+def test_few_step_loras_get_their_schedule(
+    tiny_sdxl_folder, lora, tmp_path, name, steps, kind, first
+):
     folder = shutil.copytree(tiny_sdxl_folder, tmp_path / "leading")
     config = folder / "scheduler" / "scheduler_config.json"
     config.write_text(config.read_text().replace("trailing", "leading"))
-    model = loading.find(RunOptions(model=str(folder), lora=str(lora), steps=steps, device="cpu"))
-    pipe = loading.load(model, "cpu")
+    named = str(lora.rename(tmp_path / name))
+    pipe = loading.load(
+        loading.find(RunOptions(model=str(folder), lora=named, steps=steps, device="cpu")), "cpu"
+    )
     pipe.scheduler.set_timesteps(steps)
+    assert type(pipe.scheduler).__name__ == kind
     assert pipe.scheduler.timesteps[0] in (first, first - 1)
 
 

@@ -15,7 +15,7 @@ import accelerate
 import diffusers
 import torch
 import transformers
-from diffusers import ModelMixin
+from diffusers import LCMScheduler, ModelMixin, SchedulerMixin
 from transformers import PreTrainedModel
 
 from vendi_guidance.adapter.undistilled import Undistilled
@@ -32,7 +32,7 @@ from vendi_guidance.runs.models import (
     read_config,
     weights_of,
 )
-from vendi_guidance.runs.pipelines import guided_class, sampling_of, stock_class
+from vendi_guidance.runs.pipelines import LCM, guided_class, name_of, sampling_of, stock_class
 from vendi_guidance.runs.plan import AUTO, DTYPES, MANIFEST, Manifest, RunOptions, Sampling
 
 
@@ -85,15 +85,12 @@ def load(model: Model, device: str, is_guided: bool = True) -> Any:
     rounds into its `guidance`. ValueError if one requires custom code, is not in safetensors, is
     damaged, lacks weights or does not fit the other."""
     pipe = _load_pipeline(model, device)
+    options = model.options
     if model.lora is not None:
         with quiet():
             _add_lora(pipe, model.lora)
-        few = model.sampling.call.get("num_inference_steps", FEW) <= FEW
-        if few and pipe.scheduler.config.get("timestep_spacing") == "leading":
-            # few-step LoRAs expect to begin at the highest noise, which "leading" leaves out
-            config = pipe.scheduler.config
-            pipe.scheduler = pipe.scheduler.from_config(config, timestep_spacing="trailing")
-    options = model.options
+        if model.sampling.call.get("num_inference_steps", FEW) <= FEW:
+            pipe.scheduler = _of_few_steps(pipe.scheduler, name_of(options.lora or ""))
     for is_wanted, name in ((options.vae_tiling, "tiling"), (options.vae_slicing, "slicing")):
         try:
             if is_wanted:
@@ -162,6 +159,17 @@ def _add_lora(pipe: Any, file: Path) -> None:
     except Exception as error:  # files of other models raise errors of every kind
         why = reason(error)
     raise ValueError(f"the LoRA {file} does not fit this {kind}: {why}")
+
+
+def _of_few_steps(scheduler: SchedulerMixin, lora: str) -> SchedulerMixin:
+    """The scheduler for few steps with a LoRA of this name."""
+    config = scheduler.config
+    if re.search(LCM, lora) and hasattr(scheduler, "alphas_cumprod"):
+        return LCMScheduler.from_config(config)
+    if config.get("timestep_spacing") == "leading":
+        # few-step LoRAs expect to begin at the highest noise, which "leading" leaves out
+        return scheduler.from_config(config, timestep_spacing="trailing")
+    return scheduler
 
 
 def _load_undistilled(model: Model, device: str) -> Undistilled:

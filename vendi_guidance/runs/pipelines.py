@@ -36,12 +36,15 @@ IMAGES = ("image", "images", "mask_image", "control_image", "video", "control_vi
 FRAMES = ("num_frames", "frames", "video_length")
 """Arguments of pipelines that generate videos."""
 
+LCM = "lcm|latent-consistency"
+"""Pattern of the names of models and LoRAs that an `LCMScheduler` samples."""
+
 FEW_STEPS: tuple[tuple[str, int, float | None], ...] = (
     ("z-image-turbo", 9, 0.0),
     ("sana-sprint|sana_sprint", 2, None),
     ("turbo|schnell", 4, 0.0),
     ("lightning", 4, 0.0),
-    ("lcm|latent-consistency", 4, 1.0),
+    (LCM, 4, 1.0),
     ("demo-sdxl|demo-photos", 16, 5.0),
 )
 """Pattern of a model's name, number of steps and guidance scale (None: the pipeline's default), as
@@ -153,10 +156,14 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _by_name(name: str) -> tuple[int, float | None, str] | None:
-    # a hub name includes its owner, and the name of a file that of its folder
-    count = 1 if Path(name).is_dir() else 2
-    last = "/".join(Path(name).parts[-count:]).lower()
+def name_of(model: str) -> str:
+    """What names a model or LoRA: a hub's name includes its owner, that of a file its folder."""
+    count = 1 if Path(model).is_dir() else 2
+    return "/".join(Path(model).parts[-count:]).lower()
+
+
+def _by_name(model: str) -> tuple[int, float | None, str] | None:
+    last = name_of(model)
     for pattern, steps, scale in FEW_STEPS:
         if found := re.search(pattern, last):
             named = re.search(r"(\d+)[-_]?steps?\b", last)
