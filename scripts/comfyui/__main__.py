@@ -140,9 +140,8 @@ def judge_demo_models() -> None:
         demo, about = Demo(name), MODELS[name]
         for sampler in samplers:
             for file in (about.prompts, about.named):
-                texts = (
-                    (ROOT / "assets" / "prompts" / f"{file}.txt").read_text().splitlines()[:PROMPTS]
-                )
+                lines = ROOT / "assets" / "prompts" / f"{file}.txt"
+                texts = lines.read_text().splitlines()[:PROMPTS]
                 report = []
                 for title, model in (("without", demo.model), ("with", guided(demo.model, 0.5))):
                     images = generated(demo, model, texts, sampler)
@@ -166,17 +165,13 @@ def judged(name: str, images: list[Any], texts: list[str]) -> str:
     from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
     from vendi_guidance.features.probe import load_probe
 
-    prompts, probe = (
-        [text for text in texts for _ in range(BATCH)],
-        load_probe(ROOT / "assets" / name),
-    )
+    prompts = [text for text in texts for _ in range(BATCH)]
+    probe = load_probe(ROOT / "assets" / name)
     features = probe.embed(images)
     labels = probe.labels(features, prompts)
     looks = fmean(looks_by_group(prompts, labels).values())
-    varied = diversity([*torch.as_tensor(features).split(BATCH)])
-    return (
-        f"{looks:.2f} looks of {BATCH}, fidelity {prompt_fidelity(labels):.3f}, Vendi {varied:.2f}"
-    )
+    shown, varied = prompt_fidelity(labels), diversity([*torch.as_tensor(features).split(BATCH)])
+    return f"{looks:.2f} looks of {BATCH}, fidelity {shown:.3f}, Vendi {varied:.2f}"
 
 
 if __name__ == "__main__":

@@ -14,38 +14,18 @@ from comfy.ldm.flux.model import FluxParams
 Conditioning = list[list[Any]]
 
 XL: dict[str, Any] = {
-    "image_size": 32,
-    "in_channels": 4,
-    "out_channels": 4,
-    "model_channels": 32,
-    "num_res_blocks": [1, 1],
-    "channel_mult": [1, 2],
-    "transformer_depth": [0, 1],
-    "transformer_depth_output": [0, 0, 1, 1],
-    "transformer_depth_middle": 1,
-    "use_spatial_transformer": True,
-    "use_linear_in_transformer": True,
-    "legacy": False,
-    "num_head_channels": 16,
-    "num_classes": "sequential",
-    "context_dim": 32,
-    "adm_in_channels": 32 + 6 * 256,
+    **{"image_size": 32, "in_channels": 4, "out_channels": 4, "model_channels": 32},
+    **{"num_res_blocks": [1, 1], "channel_mult": [1, 2], "legacy": False},
+    **{"transformer_depth": [0, 1], "transformer_depth_output": [0, 0, 1, 1]},
+    **{"transformer_depth_middle": 1, "num_head_channels": 16, "num_classes": "sequential"},
+    **{"use_spatial_transformer": True, "use_linear_in_transformer": True},
+    **{"context_dim": 32, "adm_in_channels": 32 + 6 * 256},
 }
 FLUX: dict[str, Any] = {
-    "in_channels": 4,
-    "out_channels": 4,
-    "vec_in_dim": 32,
-    "context_in_dim": 32,
-    "hidden_size": 32,
-    "mlp_ratio": 2.0,
-    "num_heads": 2,
-    "depth": 1,
-    "depth_single_blocks": 1,
-    "axes_dim": [4, 6, 6],
-    "theta": 10000,
-    "patch_size": 2,
-    "qkv_bias": True,
-    "guidance_embed": False,
+    **{"in_channels": 4, "out_channels": 4, "patch_size": 2, "axes_dim": [4, 6, 6]},
+    **{"vec_in_dim": 32, "context_in_dim": 32, "hidden_size": 32, "mlp_ratio": 2.0},
+    **{"num_heads": 2, "depth": 1, "depth_single_blocks": 1, "theta": 10000},
+    **{"qkv_bias": True, "guidance_embed": False},
 }
 SMALL = {"in_channels": 16, "axes_dims": [4, 6, 6], "axes_lens": [64, 64, 64]}
 NEWER: dict[str, tuple[str, dict[str, Any]]] = {

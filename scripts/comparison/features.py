@@ -4,7 +4,8 @@ Strengths are without unit: a step of size 1 moves a sample's features by their 
 gradient with respect to the normalized features. The papers' are in units of each network.
 """
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,10 +15,12 @@ from PIL.Image import Image
 from torch import Tensor, nn
 
 from scripts.comparison.call import Call, Step
+from scripts.comparison.initial_noise import pink
 
 FIRST_STEPS = 0.15  # of DAVE and contextual repulsion
 SELF_GUIDED, DISPERSIONS, PROJECTED = 0.2, 30, 0.4  # of FSG: steps, iterations, beta
 REPULSIONS, LEAST_EIGENVALUE = 100, 1e-4  # of contextual repulsion
+COMPONENTS = 8  # of STRIDE
 
 
 def dc_attenuation(call: Call, share: float) -> list[Image]:
@@ -70,6 +73,37 @@ def feature_self_guidance(call: Call, strength: float) -> list[Image]:
         return refined
 
     return _hooked(call, lambda network: blocks(network)[1:2], hook_of, SELF_GUIDED)
+
+
+def pink_features(call: Call, strength: float) -> list[Image]:
+    """STRIDE: at the first steps, pink noise in a block's features, along their own components.
+
+    Yadav et al. (arXiv:2605.11494), for distilled transformers. Their text was not at hand beyond
+    the abstract: noise whose power falls as 1 / frequency, projected on the first principal
+    components of each image's features. Ours: the second block or transformer, 8 components, the
+    same noise in all parts of CFG, and `strength` as a share of the features' deviation.
+    """
+
+    def perturbed(block: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        return _with_image(output, lambda x: along_components(x, call.seeds, strength))
+
+    return _hooked(call, lambda network: blocks(network)[1:2], lambda step: perturbed, FIRST_STEPS)
+
+
+def along_components(x: Tensor, seeds: Sequence[int], strength: float) -> Tensor:
+    """(rows, tokens, width) tokens or (rows, width, h, w) maps with pink noise of each seed, whose
+    deviation from zero is a share of theirs from their mean."""
+    tokens = (x if x.ndim == 3 else x.flatten(2).mT).float()
+    centred = tokens - tokens.mean(dim=1, keepdim=True)
+    basis = torch.linalg.svd(centred, full_matrices=False).Vh[:, :COMPONENTS]
+    side = x.shape[-2:] if x.ndim == 4 else (math.isqrt(tokens.shape[1]),) * 2
+    shape = (basis.shape[1], *side)
+    white = [torch.randn(shape, generator=torch.Generator().manual_seed(it)) for it in seeds]
+    noise = pink(torch.stack(white), 1.0).flatten(2).mT.to(tokens)
+    moved = noise.repeat(len(x) // len(seeds), 1, 1) @ basis
+    norms = [it.flatten(1).norm(dim=1)[:, None, None] for it in (centred, moved)]
+    moved = strength * norms[0] / norms[1] * moved
+    return x + (moved if x.ndim == 3 else moved.mT.view(x.shape)).to(x.dtype)
 
 
 def contextual_repulsion(call: Call, strength: float) -> list[Image]:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from PIL.Image import Image
 
+from scripts.comparison import features
 from scripts.comparison.call import Call
-from scripts.comparison.features import contextual_repulsion, dc_attenuation, feature_self_guidance
 from scripts.comparison.initial_noise import contrastive_noise, pink_noise
 from scripts.comparison.models import LOG, MODELS
 from scripts.comparison.prompt_noise import cads, seed_variance
@@ -63,9 +63,10 @@ METHODS = {
     "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
     # of 2026: values are the papers', or in our units and not yet searched (the first two)
-    "contextual-repulsion": Method((0.5, 2.0), contextual_repulsion, is_usual=False),
-    "feature-self-guidance": Method((0.5, 2.0), feature_self_guidance, is_usual=False),
-    "dc-attenuation": Method((0.25, 0.5), dc_attenuation, is_usual=False),
+    "contextual-repulsion": Method((0.5, 2.0), features.contextual_repulsion, is_usual=False),
+    "feature-self-guidance": Method((0.5, 2.0), features.feature_self_guidance, is_usual=False),
+    "dc-attenuation": Method((0.25, 0.5), features.dc_attenuation, is_usual=False),
+    "pink-features": Method((0.25, 0.5, 1.0), features.pink_features, is_usual=False),
     "pink-noise": Method((0.2, 0.5), pink_noise, is_usual=False),
     "contrastive-noise": Method((0.01, 0.1), contrastive_noise, is_usual=False),
     "ours-alone": Method((0.25, 0.5, 1.0), alone, "diversity", needs="lora", is_usual=False),

@@ -79,12 +79,8 @@ class Emoji:
 
 def caption(concept: str, vendor: str | None = None, tone: str | None = None) -> str:
     """The caption of a look: "waving hand, dark skin tone, fluent style"."""
-    words = [concept]
-    if tone:
-        words.append(f"{tone} skin tone")
-    if vendor:
-        words.append(f"{vendor} style")
-    return ", ".join(words)
+    named = [tone and f"{tone} skin tone", vendor and f"{vendor} style"]
+    return ", ".join([concept, *filter(None, named)])
 
 
 SHEET_CONCEPTS = "concepts.txt"

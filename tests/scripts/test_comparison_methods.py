@@ -34,6 +34,7 @@ FEW = {"num_inference_steps": 4, "return_dict": True}
 STRONG = [(limited_interval, 0.4), (cads, 0.25), (seed_variance, 3.0), (particle_guidance, 5.0)]
 OF_2026 = [(pink_noise, 1.0), (contrastive_noise, 0.3), (features.dc_attenuation, 0.9)]
 OF_2026 += [(features.contextual_repulsion, 5.0), (features.feature_self_guidance, 5.0)]
+OF_2026 += [(features.pink_features, 0.5)]
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +245,19 @@ def test_a_share_of_the_mean_of_tokens_and_of_maps_is_taken():
     torch.testing.assert_close(found.mean(dim=1), 0.75 * tokens.mean(dim=1), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.var(dim=1), tokens.var(dim=1), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(features.without_mean(maps, 0.25).flatten(2).transpose(1, 2), found)
+
+
+def test_pink_features_move_along_an_images_own_components_by_a_share():
+    maps = normal(0, 4, 20, 6, 6) + 1
+    tokens = maps.flatten(2).mT
+    moved = features.along_components(tokens, [7, 8], 0.25) - tokens
+    centred = tokens - tokens.mean(dim=1, keepdim=True)
+    for own, x in zip(moved, centred, strict=True):
+        _, vectors = torch.linalg.eigh(x.T @ x)  # ascending
+        assert float((own @ vectors[:, :-8]).norm()) < 1e-4 * float(own.norm())
+        assert float(own.norm() / x.norm()) == pytest.approx(0.25, rel=1e-4)
+    same = features.along_components(maps, [7, 8], 0.25) - maps
+    torch.testing.assert_close(same.flatten(2).mT, moved, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
