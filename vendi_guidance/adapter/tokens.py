@@ -13,11 +13,8 @@ from torch import Tensor, nn
 from vendi_guidance.guidance.step import Perturb
 
 MASKS = (
-    "encoder_attention_mask",
-    "encoder_hidden_states_mask",
-    "encoder_mask",
-    "text_embedding_mask",
-    "attention_mask",
+    *("encoder_attention_mask", "encoder_hidden_states_mask", "encoder_mask"),
+    *("text_embedding_mask", "attention_mask"),
 )
 """Names of the mask of `encoder_hidden_states`; the last one may extend over the latents."""
 

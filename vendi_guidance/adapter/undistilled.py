@@ -28,21 +28,10 @@ contrast with them. Measured: 0.63 to 0.87 for such LoRAs, 0.99 to 1.01 for othe
 undistilled network predicts a blurred mean of the possible images, a distilled one an image."""
 
 READS = (
-    "in_channels",
-    "out_channels",
-    "patch_size",
-    "cross_attention_dim",
-    "joint_attention_dim",
-    "caption_channels",
-    "text_dim",
-    "cap_feat_dim",
-    "pooled_projection_dim",
-    "addition_embed_type",
-    "projection_class_embeddings_input_dim",
-    "encoder_hid_dim_type",
-    "class_embed_type",
-    "time_cond_proj_dim",
-    "guidance_embeds",
+    *("in_channels", "out_channels", "patch_size", "cross_attention_dim", "joint_attention_dim"),
+    *("caption_channels", "text_dim", "cap_feat_dim", "pooled_projection_dim"),
+    *("addition_embed_type", "projection_class_embeddings_input_dim", "encoder_hid_dim_type"),
+    *("class_embed_type", "time_cond_proj_dim", "guidance_embeds"),
 )
 """Configuration entries that determine a network's inputs and outputs, so that two networks must
 agree on them. Depth and width may differ."""

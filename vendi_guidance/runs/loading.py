@@ -166,10 +166,9 @@ def _of_few_steps(scheduler: SchedulerMixin, lora: str) -> SchedulerMixin:
     config = scheduler.config
     if re.search(LCM, lora) and hasattr(scheduler, "alphas_cumprod"):
         return LCMScheduler.from_config(config)
-    if config.get("timestep_spacing") == "leading":
-        # few-step LoRAs expect to begin at the highest noise, which "leading" leaves out
-        return scheduler.from_config(config, timestep_spacing="trailing")
-    return scheduler
+    # others expect to begin at the highest noise, which "leading" leaves out
+    leading = config.get("timestep_spacing") == "leading"
+    return scheduler.from_config(config, timestep_spacing="trailing") if leading else scheduler
 
 
 def _load_undistilled(model: Model, device: str) -> Undistilled:
