@@ -131,7 +131,7 @@ def test_moves_are_shorter_where_the_prompt_moves_predictions_little():
     network = BlackOrWhite(9.0, 8.0)
     step = Step(1, 16, clean, prompts=torch.eye(2).repeat_interleave(2, 0), network=network)
     score = Memory(50).score(Rounds(), step.prompts)
-    share = First(clean, clean - added, 5.0, network.levels[0]).share(step, score)
+    share = First(clean, clean - added, network.levels[0]).share(step, score)
     torch.testing.assert_close(share[:, 0], torch.tensor([0.125, 0.125, 0.9375, 0.9375]))
 
 

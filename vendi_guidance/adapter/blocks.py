@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
+import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.arguments import tensor_of
@@ -35,16 +36,16 @@ class Blocks(MovedBlocks):
         self._cfg = cfg
         self._part = part
         self._prompts_first = prompts_first
-        self._scale = 1.0  # of CFG
+        self._scale = torch.ones(())  # of CFG
 
-    def without_prompts(self) -> tuple[Tensor, float] | None:
+    def without_prompts(self) -> tuple[Tensor, Tensor] | None:
         """See `Denoiser.without_prompts`."""
         count, found = len(self._watch.step.sample), self._cfg.evaluations
         if self._cfg.is_off or sum(it.rows for it in found) != 2 * count:
             return None
         own, other = self._parts([tensor_of(it.output) for it in found])
         added, given = (own - other).flatten().float(), (self._watch.step.output - other).flatten()
-        self._scale = float(given.float() @ added / (added @ added))
+        self._scale = given.float() @ added / (added @ added)
         return self._clean(other), self._scale
 
     def denoise_moved(self, moves: Moves) -> Tensor:
@@ -53,7 +54,7 @@ class Blocks(MovedBlocks):
         with self.moving(moves, object(), self._watch.levels[0].ratio):
             outputs = [tensor_of(answer(None, *it[:4])) for it in self._cfg.evaluations]
         own, *others = self._parts(outputs)
-        return self._clean(others[0].lerp(own, self._scale) if others else own)
+        return self._clean(others[0].lerp(own, self._scale.to(own)) if others else own)
 
     def _parts(self, outputs: Sequence[Tensor]) -> list[Tensor]:
         """What the scheduler sees of the rows with prompts, and of those without, if any."""

@@ -105,7 +105,7 @@ class Engine:
             found = network.without_prompts() if is_early and network.has_blocks else None
             self._moves_inside = found is not None and inside.needs_cfg(network.denoised)
             if found is not None:
-                self._first = rounds.First(network.denoised, *found, network.levels[0])
+                self._first = rounds.First(network.denoised, found[0], network.levels[0])
         self._is_pending = self.is_due(step)
         return self._is_pending
 

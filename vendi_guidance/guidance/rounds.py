@@ -47,11 +47,10 @@ images show less of what prompts say."""
 
 class First(NamedTuple):
     """What the first step of a call with CFG shows: its predictions with the prompts and without,
-    (b, ...), the scale of CFG, and the level where it began."""
+    (b, ...), and the level where it began."""
 
     clean: Tensor
     without: Tensor
-    scale: float
     level: Level
 
     def share(self, step: Step, score: Score) -> Tensor:

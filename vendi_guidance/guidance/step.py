@@ -80,7 +80,7 @@ class Denoiser(Protocol):
     def is_undistilled(self) -> bool:
         """Whether `denoise` uses the network that the sampler's was distilled from."""
 
-    def without_prompts(self) -> tuple[Tensor, float] | None:
+    def without_prompts(self) -> tuple[Tensor, Tensor | float] | None:
         """(b, ...) clean latents x_u predicted at the step without prompts, and the scale w of CFG,
         which predicts x_u + w (x_c - x_u); None where CFG is off."""
 
