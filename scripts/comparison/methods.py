@@ -62,7 +62,7 @@ METHODS = {
     # the best scale found on tuning prompts
     "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
-    # of 2026: values are the papers', or in our units and not yet searched (the first two)
+    # of 2026: values are the papers', or in our units; choices.jsonl has those that were searched
     "contextual-repulsion": Method((0.5, 2.0), features.contextual_repulsion, is_usual=False),
     "feature-self-guidance": Method((0.5, 2.0), features.feature_self_guidance, is_usual=False),
     "dc-attenuation": Method((0.25, 0.5), features.dc_attenuation, is_usual=False),
