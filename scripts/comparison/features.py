@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from scripts.comparison.call import Call, Step
 from scripts.comparison.initial_noise import pink
 
-FIRST_STEPS = 0.15  # of DAVE and contextual repulsion
+FIRST_STEPS = 0.15  # of DAVE, STRIDE and contextual repulsion
 SELF_GUIDED, DISPERSIONS, PROJECTED = 0.2, 30, 0.4  # of FSG: steps, iterations, beta
 REPULSIONS, LEAST_EIGENVALUE = 100, 1e-4  # of contextual repulsion
 COMPONENTS = 8  # of STRIDE
