@@ -125,8 +125,8 @@ class FirstStep(SamplerStep):
             return None
         return (scale * clean - self.with_cfg) / (scale - 1), scale
 
-    def denoise_moved(self, moves: Any) -> Tensor:
-        """See `Denoiser`."""
+    def denoise_moved(self, moves: Any, scale: Tensor | float) -> Tensor:
+        """See `Denoiser`; the scale is the guider's own."""
         with self._model.blocks.moving(moves, object(), self.levels[0].ratio):
             return self._evaluate(self._latents, 1.0)
 

@@ -42,7 +42,7 @@ class Network:
     def without_prompts(self):
         return (0 * self.denoised, 5.0) if self.evaluations_per_step == 2 else None
 
-    def denoise_moved(self, moves):
+    def denoise_moved(self, moves, scale):
         return 5.0 * self.denoised  # as without moves
 
 

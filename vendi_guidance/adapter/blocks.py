@@ -36,7 +36,6 @@ class Blocks(MovedBlocks):
         self._cfg = cfg
         self._part = part
         self._prompts_first = prompts_first
-        self._scale = torch.ones(())  # of CFG
 
     def without_prompts(self) -> tuple[Tensor, Tensor] | None:
         """See `Denoiser.without_prompts`."""
@@ -45,16 +44,15 @@ class Blocks(MovedBlocks):
             return None
         own, other = self._parts([tensor_of(it.output) for it in found])
         added, given = (own - other).flatten().float(), (self._watch.step.output - other).flatten()
-        self._scale = given.float() @ added / (added @ added)
-        return self._clean(other), self._scale
+        return self._clean(other), given.float() @ added / (added @ added)
 
-    def denoise_moved(self, moves: Moves) -> Tensor:
+    def denoise_moved(self, moves: Moves, scale: Tensor | float) -> Tensor:
         """See `Denoiser.denoise_moved`."""
         self.start()
         with self.moving(moves, object(), self._watch.levels[0].ratio):
             outputs = [tensor_of(answer(None, *it[:4])) for it in self._cfg.evaluations]
         own, *others = self._parts(outputs)
-        return self._clean(others[0].lerp(own, self._scale.to(own)) if others else own)
+        return self._clean(others[0].lerp(own, torch.as_tensor(scale).to(own)) if others else own)
 
     def _parts(self, outputs: Sequence[Tensor]) -> list[Tensor]:
         """What the scheduler sees of the rows with prompts, and of those without, if any."""

@@ -147,11 +147,12 @@ def begin(step: Step, score: Score, settings: Rounds) -> tuple[Moves, Step] | No
     if not network.has_blocks:
         return None
     plain, unit = network.denoised, torch.empty(0)
+    scale: Tensor | float = 1.0
     if found := network.without_prompts():
         without, scale = found
         added = scale * (plain - without)
         plain, unit = without + added, OF_CFG * lengths(added)
-    change = network.denoise_moved(moves) - plain
+    change = network.denoise_moved(moves, scale) - plain
     if len(moves.seen) and not moves.has_direction:  # a lone image, and none is remembered
         network.move_inside(moves)
         return moves, step

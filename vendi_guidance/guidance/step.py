@@ -88,9 +88,9 @@ class Denoiser(Protocol):
     def has_blocks(self) -> bool:
         """Whether the network has a known block, whose output can be moved."""
 
-    def denoise_moved(self, moves: Any) -> Tensor:
-        """(b, ...) clean latents predicted at the step, with CFG where it is on, and with `moves`
-        inside the network, `guidance.inside.Moves`."""
+    def denoise_moved(self, moves: Any, scale: Tensor | float) -> Tensor:
+        """(b, ...) clean latents predicted at the step, with CFG of this scale where it is on, and
+        with `moves` inside the network, `guidance.inside.Moves`."""
 
     def move_inside(self, moves: Any) -> None:
         """Apply moves in the sampler's own evaluations, at steps that begin above the
