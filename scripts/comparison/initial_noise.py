@@ -54,6 +54,7 @@ def contrastive_noise(call: Call, rate: float) -> list[Image]:
     They pool latents of 64 to 16 a side; smaller ones are left open, and here pooled as much. As in
     the paper's efficient variant, no gradient passes through the network: an iteration costs one
     evaluation of all rows, and the first is also the reference, so that the call takes 3 more.
+    ValueError if there is no gradient: velocities at a first step without signal are images.
     """
     if not rate:
         return call.images()
@@ -86,6 +87,8 @@ def _optimize(call: Call, step: Step, start: Tensor, rate: float) -> Any:
             reference = predicted.detach() if reference is None else reference
             losses = [contrast(predicted[rows], reference[rows]) for rows in groups]
             [noise.grad] = torch.autograd.grad(sum(losses, torch.zeros(())), [noise])
+        if noise.grad.abs().max() < 1e-12:
+            raise ValueError("contrastive noise needs a first step with signal")
         optimizer.step()
     start.copy_(noise.detach() * size)
     return _output_for(step, start.float() * scale)

@@ -238,6 +238,14 @@ def test_the_contrast_of_two_samples_is_that_of_a_softmax_by_hand():
     torch.testing.assert_close(contrast(maps, held), expected)
 
 
+def test_contrastive_noise_needs_a_first_step_with_signal(pipe, monkeypatch):
+    how = {"prediction_type": "v_prediction", "rescale_betas_zero_snr": True}
+    config = {**pipe.scheduler.config, **how, "timestep_spacing": "trailing"}
+    monkeypatch.setattr(pipe, "scheduler", DDIMScheduler.from_config(config))
+    with pytest.raises(ValueError, match="a first step with signal"):
+        draw(pipe, contrastive_noise, 0.1)
+
+
 def test_a_share_of_the_mean_of_tokens_and_of_maps_is_taken():
     maps = normal(0, 2, 3, 4, 5) + 1
     tokens = maps.flatten(2).transpose(1, 2)
