@@ -15,7 +15,7 @@ from vendi_guidance.evaluation.report.html import in_words
 from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.files import whole_file
 
-SHOWN, SHOWN_PROMPTS = ("unguided", "ours-0.5", "ours-1"), 2  # prompts of each kind
+SHOWN, SHOWN_PROMPTS = ("unguided", "default-0.5", "ours-0.5", "ours-1"), 2  # of each kind
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
 
@@ -83,7 +83,7 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
 
 
 def save_grid(path: Path, result: Result) -> None:
-    """Save images of some prompts: unguided, ours at the default, ours at 1."""
+    """Save images of some prompts: unguided, by the default, and by ours at 0.5 and 1."""
     rows = [row for row in result.rows if row.entry.name in SHOWN]
     shown = [
         (kind, prompt)
