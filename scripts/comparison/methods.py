@@ -21,15 +21,14 @@ from vendi_guidance.guidance.settings import DIVERSITY
 UNGUIDED, OURS = "unguided", "ours"
 
 
-def alone(call: Call, strength: float) -> list[Image]:
-    """Guidance of a model distilled to few steps without its undistilled network."""
-    call.pipe.guidance.undistilled = None
-    return call.images()
+def using(**settings: Any) -> Callable[[Call, float], list[Image]]:
+    """Guidance at the dial's value, with these settings."""
+    return lambda call, value: call.images(**settings)
 
 
-def in_rounds(call: Call, strength: float) -> list[Image]:
-    """Guidance in rounds, where the default moves inside the network too."""
-    return call.images(diversity_proposal="gradient")
+def published(call: Call, scale: float) -> list[Image]:
+    """Guidance as published: Conditional-RKE at every tenth step (Jalali et al., AISTATS 2026)."""
+    return call.images(diversity_preset="published", diversity_scale=scale)
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ METHODS = {
     # the best scale found on tuning prompts
     "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
+    "published": Method((0.03, 0.1, 0.3), published, is_usual=False),
     # of 2026: values are the papers', or in our units; choices.jsonl has those that were searched
     "contextual-repulsion": Method((0.5, 2.0), features.contextual_repulsion, is_usual=False),
     "feature-self-guidance": Method((0.5, 2.0), features.feature_self_guidance, is_usual=False),
@@ -69,8 +69,9 @@ METHODS = {
     "pink-features": Method((0.25, 0.5, 1.0), features.pink_features, is_usual=False),
     "pink-noise": Method((0.2, 0.5), pink_noise, is_usual=False),
     "contrastive-noise": Method((0.01, 0.1), contrastive_noise, is_usual=False),
-    "ours-alone": Method((0.25, 0.5, 1.0), alone, "diversity", needs="lora", is_usual=False),
-    "rounds": Method((0.5,), in_rounds, "diversity", needs="cfg", is_usual=False),
+    # without the undistilled network, and in rounds where the default moves inside the network
+    "ours-alone": Method((0.5, 1.0), using(diversity_undistilled=None), "diversity", "lora", False),
+    "rounds": Method((0.5,), using(diversity_proposal="gradient"), "diversity", "cfg", False),
     "default": Method((DIVERSITY,), setting="diversity", is_usual=False),
     "level": Method((0.1, 0.15, 0.2, 0.3, 0.4), setting="level", is_usual=False),
 }
