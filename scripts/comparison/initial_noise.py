@@ -87,7 +87,7 @@ def _optimize(call: Call, step: Step, start: Tensor, rate: float) -> Any:
             reference = predicted.detach() if reference is None else reference
             losses = [contrast(predicted[rows], reference[rows]) for rows in groups]
             [noise.grad] = torch.autograd.grad(sum(losses, torch.zeros(())), [noise])
-        if noise.grad.abs().max() < 1e-12:
+        if noise.grad.abs().max() < 1e-12:  # without signal rounding alone is left
             raise ValueError("contrastive noise needs a first step with signal")
         optimizer.step()
     start.copy_(noise.detach() * size)
