@@ -44,7 +44,7 @@ class SamplerStep:
     clean: Any = None
     is_inserted = False
     cfg_every = 1
-    has_blocks = False
+    has_blocks = has_text_block = False
     denoise_moved: Any = None
 
     def __init__(
@@ -95,6 +95,7 @@ class FirstStep(SamplerStep):
     ) -> None:
         super().__init__((model.level(sigma),) * 2, model, undistilled, *given)
         self.has_blocks, self._undistilled = has_blocks, undistilled
+        self.has_text_block = model.blocks.has_text
         self._latents, self._sigma, self._options, self._model = latents, sigma, options, model
 
     @cached_property

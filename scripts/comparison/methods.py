@@ -73,7 +73,9 @@ METHODS = {
     "ours-alone": Method((0.5, 1.0), using(diversity_undistilled=None), "diversity", "lora", False),
     "rounds": Method((0.5,), using(diversity_proposal="gradient"), "diversity", "cfg", False),
     "default": Method((DIVERSITY,), setting="diversity", is_usual=False),
-    "level": Method((0.1, 0.15, 0.2, 0.3, 0.4), setting="level", is_usual=False),
+    "level": Method(
+        (0.1, 0.15, 0.2, 0.3, 0.4), using(diversity_proposal="gradient"), "level", is_usual=False
+    ),
 }
 """By name. Every comparison has the unguided run."""
 

@@ -8,7 +8,7 @@ import torch
 
 from tests.adapter.test_denoiser import module_of, pipeline
 from tests.adapter.test_mixins import make
-from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
+from tests.helpers.tiny_pipelines import CASES, JOINT, evaluations, with_scheduler
 from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter import moved
 from vendi_guidance.guidance import inside
@@ -92,6 +92,7 @@ def test_each_kind_has_a_block(name):
     path = next(path for path, it in network.named_modules() if it is moved.block_of(network))
     is_unet = hasattr(network, "mid_block")
     assert re.fullmatch("mid_block" if is_unet else r"(\w*blocks|layers|noise_refiner)\.0", path)
+    assert moved.has_text(network.get_submodule(path)) == (name in JOINT)
 
 
 @pytest.mark.parametrize("name", ["SDXL", "Chroma", "Sana", "Lumina", "HunyuanDiT", "Z-Image"])

@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 from tests.adapter.test_denoiser import module_of
 from tests.adapter.test_mixins import make
 from tests.guidance.test_engine import seeded
-from tests.helpers.tiny_pipelines import CASES, evaluations
+from tests.helpers.tiny_pipelines import CASES, JOINT, evaluations
 from vendi_guidance import VendiGuidance
 
 STEPS = 12
@@ -62,7 +62,8 @@ def test_cfg_that_a_callback_turns_off_midway_stays_off(name, at):
     latents, steps = guided(name, partial(cut_off, at=at), guidance)
     [once] = steps[-1:]
     assert latents.isfinite().all() and len(guidance.window) == 2
-    assert steps[-3:] == [once] * 3 and 2 * sum(once) == sum(steps[0])
+    times = 4 if name in JOINT else 2  # the first step is made again with moves inside
+    assert steps[-3:] == [once] * 3 and times * sum(once) == sum(steps[0])
 
 
 @pytest.mark.parametrize("at", [0.1, 0.4])
@@ -94,8 +95,8 @@ def other_latents(pipe, index, tensors):
 @pytest.mark.parametrize(
     ("name", "change"),  # PixArt's callback gets no embeddings
     [
-        *product(["SDXL", "SD3", "PixArt-Sigma", "Flux"], [other_latents]),
-        *product(["SDXL", "SD3", "Flux"], [other_prompt]),
+        *product(["SDXL", "Sana", "PixArt-Sigma", "Wan"], [other_latents]),
+        *product(["SDXL", "Sana", "Wan"], [other_prompt]),
     ],
 )
 def test_a_step_after_a_change_is_evaluated_with_it(name, change):
@@ -133,7 +134,7 @@ def less_noise(pipe, index, tensors):
         pipe.scheduler.sigmas[2:] *= 0.9
 
 
-@pytest.mark.parametrize("name", ["SD3", "Flux"])
+@pytest.mark.parametrize("name", ["Sana", "Lumina2"])
 def test_rounds_are_made_if_a_callback_changes_the_noise_levels_to_come(name):
     latents, steps = guided(name, less_noise)
     assert latents.isfinite().all() and max(map(len, steps)) > 2

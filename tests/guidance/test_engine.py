@@ -8,7 +8,6 @@ import torch
 from vendi_guidance import Gaussian, vendi
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import First
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Rounds
 from vendi_guidance.guidance.step import Level, Step
 
@@ -26,7 +25,7 @@ class Network:
 
     evaluations_per_step = spent = 1
     ahead = ()
-    has_prompt = is_undistilled = has_blocks = False
+    has_prompt = is_undistilled = has_blocks = has_text_block = False
     cfg_every = 1
     highest = 1000.0  # the ratio that the model reaches
 
@@ -93,10 +92,12 @@ def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():
     assert torch.equal(short.latents, single.latents)
 
 
-@pytest.mark.parametrize(("size", "is_inside"), [(0.6, True), (0.8, False)])
-def test_a_prompt_that_leaves_most_open_is_moved_inside_from_the_first_step(size, is_inside):
+@pytest.mark.parametrize(
+    ("size", "is_joint", "is_inside"), [(0.6, False, True), (0.8, False, False), (0.8, True, True)]
+)
+def test_a_network_is_moved_inside_that_needs_cfg_or_is_joint(size, is_joint, is_inside):
     network, engine = BlackOrWhite(9.0, 8.1), Engine(Rounds(), Memory(50))
-    network.evaluations_per_step, network.has_blocks = 2, True
+    network.evaluations_per_step, network.has_blocks, network.has_text_block = 2, True, is_joint
     network.denoised = size * network.denoised.sign()
     step, level = step_of(network), Level(1.0, 0.5)
     assert engine.observe(step) == engine.share_of_cfg(level) == is_inside
@@ -122,17 +123,6 @@ def test_the_undistilled_network_judges_or_a_perturbed_prompt(undistilled, own, 
     network.denoise = denoise
     Engine(Rounds(), Memory(50)).modify(step_of(network, count=4))
     assert bool(found) == is_inside
-
-
-def test_moves_are_shorter_where_the_prompt_moves_predictions_little():
-    clean, added = torch.zeros(4, *SHAPE), torch.zeros(4, *SHAPE)
-    clean[1, 0, 0, 0], clean[3, 0, 0, 0] = 3.0, 4.0  # distances within the first and second prompt
-    added[:2, 0, 0, 1], added[2:, 0, 0, 1] = 0.9, 9.0
-    network = BlackOrWhite(9.0, 8.0)
-    step = Step(1, 16, clean, prompts=torch.eye(2).repeat_interleave(2, 0), network=network)
-    score = Memory(50).score(Rounds(), step.prompts)
-    share = First(clean, clean - added, network.levels[0]).share(step, score)
-    torch.testing.assert_close(share[:, 0], torch.tensor([0.125, 0.125, 0.9375, 0.9375]))
 
 
 def test_a_step_without_its_network_is_refused():

@@ -158,3 +158,5 @@ CASES: dict[str, Case] = {
     "Wan": Case(dit.wan, WORDS, NINE_FRAMES, (4, 3, 8, 8), per_prompt=VIDEOS, repeats=False),
     "CogVideoX": Case(dit.cogvideox, WORDS, NINE_FRAMES, (3, 4, 8, 8), per_prompt=None),
 }
+JOINT = ["SD3", "Flux", "Chroma", "AuraFlow", "CogView4", "Qwen-Image", "Flux 2", "Flux 2 Klein"]
+JOINT += ["Ovis-Image", "CogVideoX"]  # whose blocks return tokens of the prompt

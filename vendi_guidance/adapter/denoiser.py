@@ -80,7 +80,7 @@ class Network:
         ]
         prompts_first = family_of(pipeline).prompts_first
         self._blocks = Blocks(modules, watch, self.cfg, self._in_part, prompts_first)
-        self.has_blocks = self._blocks.has_any
+        self.has_blocks, self.has_text_block = self._blocks.has_any, self._blocks.has_text
         self.without_prompts = self._blocks.without_prompts
         self.denoise_moved, self.move_inside = self._blocks.denoise_moved, self._blocks.move_inside
         if undistilled in (ADAPTERS, AUTO):  # the first patch is the innermost wrapper

@@ -8,6 +8,7 @@ prompts name; else its image tokens.
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ from vendi_guidance.guidance.inside import ABOVE, Moves
 TEXT = "encoder_hidden_states", "txt"
 """Arguments of blocks with the tokens of the prompt, in diffusers and ComfyUI."""
 
+OWN_TEXT = "context_block", "txt_attn"
+"""Layers of ComfyUI's joint blocks, whose `forward` does not say that it returns text tokens."""
+
 MIDDLE = "mid_block", "middle_block"
 JOINT = "transformer_blocks", "joint_transformer_blocks", "double_blocks", "joint_blocks"
 """Lists of blocks that are taken before longer ones."""
@@ -29,12 +33,9 @@ class MovedBlocks:
     """The blocks of networks, which are moved in the context `moving`, in calls that are `here`."""
 
     def __init__(self, networks: list[nn.Module], here: Callable[[], bool]) -> None:
-        self._patches = [
-            Patch(block, "forward", partial(self._wrap, block), here)
-            for block in map(block_of, networks)
-            if block is not None
-        ]
-        self.has_any = bool(self._patches)
+        blocks = [block for block in map(block_of, networks) if block is not None]
+        self._patches = [Patch(it, "forward", partial(self._wrap, it), here) for it in blocks]
+        self.has_any, self.has_text = bool(blocks), any(map(has_text, blocks))
         self._moves: Moves | None = None
         self._now: tuple[Moves, object, float] | None = None  # of the evaluation that is made
 
@@ -100,6 +101,12 @@ class MovedBlocks:
         if isinstance(mask, Tensor) and mask.shape == output.shape[:2]:
             return torch.where(mask[..., None] > 0, moved, output)  # padding stays
         return moved
+
+
+def has_text(block: nn.Module) -> bool:
+    """Whether a block is joint: it returns tokens of the prompt beside those of the image."""
+    returned = str(signature(block.forward).return_annotation)
+    return "tuple" in returned.lower() or any(hasattr(block, name) for name in OWN_TEXT)
 
 
 def block_of(network: nn.Module) -> nn.Module | None:

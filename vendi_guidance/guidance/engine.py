@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -19,7 +19,7 @@ class Proposer(NamedTuple):
 
     title: str
     is_due: Callable[[Step, Rounds], bool]
-    repeat: Callable[[Step, Score, Rounds, Any], Step]
+    repeat: Callable[..., Step]
     evaluations: Callable[[Step, Rounds], int]
 
 
@@ -59,7 +59,6 @@ class Engine:
         self._score: Score | None = None
         self._rounds_are_made = False
         self.moves: inside.Moves | None = None
-        self._first: rounds.First | None = None
         is_automatic = (
             isinstance(settings, Rounds)
             and (settings.proposal, settings.rounds, settings.candidates) == (None, None, None)
@@ -103,9 +102,9 @@ class Engine:
                 self.settings = replace(settings, diversity=0.0)
                 return False
             found = network.without_prompts() if is_early and network.has_blocks else None
-            self._moves_inside = found is not None and inside.needs_cfg(network.denoised)
-            if found is not None:
-                self._first = rounds.First(network.denoised, found[0], network.levels[0])
+            self._moves_inside = found is not None and (
+                network.has_text_block or inside.needs_cfg(network.denoised)
+            )
         self._is_pending = self.is_due(step)
         return self._is_pending
 
@@ -141,8 +140,8 @@ class Engine:
             made = budget.own_evaluations(step, settings) + self.evaluations(step)
             if (times := made / stock) > 1:
                 logger.info("%.3g times the stock call's evaluations of the network", times)
-        known = proposed if proposer is PROPOSERS["prompt"] else self._first
-        return proposer.repeat(step, self._score_of(step), settings, known)
+        known = [proposed] if proposer is PROPOSERS["prompt"] else []
+        return proposer.repeat(step, self._score_of(step), settings, *known)
 
     def _score_of(self, step: Step) -> Score:
         if self._score is None:

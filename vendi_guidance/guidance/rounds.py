@@ -15,17 +15,15 @@ that the last rounds end on images that the network itself would generate.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from vendi_guidance.guidance.budget import affordable, asked_for
 from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import lengths
-from vendi_guidance.guidance.score import Score, between, distances, spread
+from vendi_guidance.guidance.score import Score, between, spread
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
-from vendi_guidance.guidance.step import Level, Prediction, Step
+from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.timing import level_of_rounds, network_of, shortening
 
 FIRST_MOVE = 2.65
@@ -35,41 +33,18 @@ ALONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
 
-REACH = 4.0
-"""Moves are shorter where the prompt moves a call's first predictions by less than this times the
-distance between samples. Portraits 0.7 to 3.7, but for one prompt, emoji 4 to 12. On tuning prompts
-portraits kept 98.4% of what they name (98.0% without guidance), with 2 95.7%, unshortened 94.5%."""
-
 LONGER = 2.0
 """Upper bound on the step length of short calls, as a multiple of the usual one. With longer ones
 images show less of what prompts say."""
 
 
-class First(NamedTuple):
-    """What the first step of a call with CFG shows: its predictions with the prompts and without,
-    (b, ...), and the level where it began."""
-
-    clean: Tensor
-    without: Tensor
-    level: Level
-
-    def share(self, step: Step, score: Score) -> Tensor:
-        """(b, 1) share of the length of moves, the same for all samples of a prompt: 1 where the
-        prompt moves predictions far, and if the batch has another shape by now."""
-        if self.clean.shape != step.latents.shape:
-            return step.latents.new_ones(len(step.latents), 1)
-        apart = spread(distances(step, score, self.clean, self.level))
-        reach = score.ratio(step.prompts, lengths(self.clean - self.without), apart)
-        return (reach / REACH).clamp(max=1.0).nan_to_num(1.0)
-
-
-def repeat(step: Step, score: Score, settings: Rounds, first: First | None = None) -> Step:
-    """Repeat a denoising step, with a move in each round, by the length that `first` leaves.
+def repeat(step: Step, score: Score, settings: Rounds) -> Step:
+    """Repeat a denoising step, with a move in each round.
 
     Returns the step with latents at the level where it ended, from the last round's prediction;
     samples for which these are not finite keep theirs.
     """
-    network, share = network_of(step), first.share(step, score) if first else 1.0
+    network = network_of(step)
     end, start = network.levels[1], level_of_rounds(step, settings)
     clean, noise = network.denoised, Noise(step.first_latents, step.prompts)
     distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
@@ -86,7 +61,7 @@ def repeat(step: Step, score: Score, settings: Rounds, first: First | None = Non
         for _ in range(candidates):
             z = start.mix(clean, noise.like(clean))
             # a share of |z|; NaN, so no move, while a sample alone has no distance yet
-            length = share * (fading * start.signal * distance / lengths(z))
+            length = fading * start.signal * distance / lengths(z)
             moved.append(score.move(z, direction, length.nan_to_num(0)))
         before, tried = clean, torch.stack(moved)
         predicted = network.denoise(tried.flatten(0, 1), start).view(tried.shape)

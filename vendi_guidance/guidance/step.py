@@ -88,6 +88,10 @@ class Denoiser(Protocol):
     def has_blocks(self) -> bool:
         """Whether the network has a known block, whose output can be moved."""
 
+    @property
+    def has_text_block(self) -> bool:
+        """Whether that block has tokens of the prompt of its own, beside those of the image."""
+
     def denoise_moved(self, moves: Any, scale: Tensor | float) -> Tensor:
         """(b, ...) clean latents predicted at the step, with CFG of this scale where it is on, and
         with `moves` inside the network, `guidance.inside.Moves`."""
