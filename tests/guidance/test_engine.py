@@ -93,13 +93,14 @@ def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():
 
 
 @pytest.mark.parametrize(
-    ("size", "is_joint", "is_inside"), [(0.6, False, True), (0.8, False, False), (0.8, True, True)]
+    ("size", "is_joint", "count", "is_inside"),
+    [(0.6, False, 16, True), (0.8, False, 16, False), (0.8, True, 16, True), (0.8, True, 9, False)],
 )
-def test_a_network_is_moved_inside_that_needs_cfg_or_is_joint(size, is_joint, is_inside):
+def test_a_network_is_moved_inside_that_needs_cfg_or_is_joint(size, is_joint, count, is_inside):
     network, engine = BlackOrWhite(9.0, 8.1), Engine(Rounds(), Memory(50))
     network.evaluations_per_step, network.has_blocks, network.has_text_block = 2, True, is_joint
     network.denoised = size * network.denoised.sign()
-    step, level = step_of(network), Level(1.0, 0.5)
+    step, level = step_of(network, count=count), Level(1.0, 0.5)
     assert engine.observe(step) == engine.share_of_cfg(level) == is_inside
     # moves have no effect here, so that rounds follow later
     assert torch.equal(engine.modify(step).latents, step.latents) == is_inside

@@ -13,8 +13,8 @@ from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Denoiser, Level, Step
 
 FEW = 9
-"""A call without CFG of up to this many steps is taken to use a distilled network. Z-Image Turbo
-takes 9."""
+"""A call without CFG of up to this many steps is taken to use a distilled network: Z-Image Turbo
+takes 9. With CFG, joint networks make rounds in such short calls."""
 
 WITHOUT_CFG = 1.5
 """Evaluations per step, on average, below which a call counts as one without CFG: some samplers
