@@ -9,10 +9,12 @@ import torch
 from diffusers import DDIMScheduler, PixArtSigmaPipeline, StableDiffusionXLPipeline
 from PIL import Image
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
+from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline
 
 from scripts.comparison import features
 from scripts.comparison.call import Call
 from scripts.comparison.initial_noise import contrast, contrastive_noise, pink, pink_noise
+from scripts.comparison.methods import METHODS
 from scripts.comparison.prompt_noise import cads, seed_variance
 from scripts.comparison.sampling import (
     limited_interval,
@@ -178,6 +180,21 @@ def test_particle_guidance_changes_the_predicted_noise_as_the_authors_do(pipe, s
     after = pipe.scheduler.step(output, timestep, first).prev_sample
     torch.testing.assert_close(seen[1].sample[:3], after, atol=1e-4, rtol=1e-4)
     assert push.abs().max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("published", {"preset": "published", "scale": 0.3}), ("rounds", {"proposal": "gradient"})],
+)
+def test_a_method_that_is_a_setting_of_ours_guides_by_it(tiny_sdxl_folder, name, settings):
+    def drawn(guidance, *method):
+        guided = VendiGuidedSDXLPipeline.from_pretrained(tiny_sdxl_folder)
+        guided.guidance = guidance
+        return draw(guided, *method)
+
+    found = drawn(VendiGuidance(), METHODS[name].images, 0.3)
+    assert torch.equal(found, drawn(VendiGuidance(**settings)))
+    assert not torch.allclose(found, drawn(VendiGuidance(diversity=0)), atol=1e-3)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9])
