@@ -103,10 +103,8 @@ class Engine:
                 return False
             found = network.without_prompts() if is_early and network.has_blocks else None
             # in short calls such moves lose much of what prompts say
-            is_joint = network.has_text_block and step.count > timing.FEW
-            self._moves_inside = found is not None and (
-                is_joint or inside.needs_cfg(network.denoised)
-            )
+            joint = network.has_text_block and step.count > timing.FEW
+            self._moves_inside = found is not None and (joint or inside.needs_cfg(network.denoised))
         self._is_pending = self.is_due(step)
         return self._is_pending
 
