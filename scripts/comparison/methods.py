@@ -58,8 +58,7 @@ METHODS = {
     "cads": Method((0.25, 0.5, 1.0), cads),
     "particle-guidance": Method((5.0, 20.0), particle_guidance),
     "select": Method((2.0, 4.0), select),
-    # the best scale found on tuning prompts
-    "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),
+    "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),  # tuned
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
     "published": Method((0.03, 0.1, 0.3), published, is_usual=False),
     # of 2026: values are the papers', or in our units; choices.jsonl has those that were searched
@@ -69,7 +68,6 @@ METHODS = {
     "pink-features": Method((0.25, 0.5, 1.0), features.pink_features, is_usual=False),
     "pink-noise": Method((0.2, 0.5), pink_noise, is_usual=False),
     "contrastive-noise": Method((0.01, 0.1), contrastive_noise, is_usual=False),
-    # without the undistilled network, and in rounds where the default moves inside the network
     "ours-alone": Method((0.5, 1.0), using(diversity_undistilled=None), "diversity", "lora", False),
     "rounds": Method((0.5,), using(diversity_proposal="gradient"), "diversity", "cfg", False),
     "default": Method((DIVERSITY,), setting="diversity", is_usual=False),
