@@ -104,7 +104,8 @@ class Engine:
             found = network.without_prompts() if is_early and network.has_blocks else None
             # in short calls such moves lose much of what prompts say
             joint = network.has_text_block and step.count > timing.FEW
-            self._moves_inside = found is not None and (joint or inside.needs_cfg(network.denoised))
+            is_inside = found is not None and (joint or inside.needs_cfg(network.denoised))
+            self._moves_inside = bool(is_inside)
         self._is_pending = self.is_due(step)
         return self._is_pending
 
@@ -140,7 +141,7 @@ class Engine:
             made = budget.own_evaluations(step, settings) + self.evaluations(step)
             if (times := made / stock) > 1:
                 logger.info("%.3g times the stock call's evaluations of the network", times)
-        known = [proposed] if proposer is PROPOSERS["prompt"] else []
+        known = [proposed] if proposed else []
         return proposer.repeat(step, self._score_of(step), settings, *known)
 
     def _score_of(self, step: Step) -> Score:
@@ -155,7 +156,7 @@ class Engine:
         if self._is_asked(step):
             network = timing.network_of(step)
             if network.is_undistilled:
-                self._moves_inside = inside.needs_cfg(perturbed.propose(step, sigma=0)[1])
+                self._moves_inside = bool(inside.needs_cfg(perturbed.propose(step, sigma=0)[1]))
             elif inside.needs_cfg(network.denoised):
                 self._moves_inside = True
             else:

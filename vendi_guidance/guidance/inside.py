@@ -125,11 +125,11 @@ class Moves:
         return found.view_as(pooled)
 
 
-def needs_cfg(clean: Tensor) -> bool:
+def needs_cfg(clean: Tensor) -> Tensor:
     """Whether a network is taken to need CFG to know its prompts, from its (b, ...) first
-    prediction of clean latents with the prompts."""
+    prediction of clean latents with the prompts: a bool on its device."""
     size = lengths(clean) / clean[0].numel() ** 0.5
-    return bool(size[size.isfinite()].mean() < DECIDED)
+    return size.where(size.isfinite(), torch.nan).nanmean() < DECIDED
 
 
 def is_varied(step: Step, score: Score, proposal: Tensor) -> bool:
@@ -156,7 +156,7 @@ def begin(step: Step, score: Score, settings: Rounds) -> tuple[Moves, Step] | No
     if found := network.without_prompts():
         without, scale = found
         added = scale * (plain - without)
-        of_cfg = OF_CFG if needs_cfg(plain) else OF_CFG_KNOWN
+        of_cfg = torch.where(needs_cfg(plain), OF_CFG, OF_CFG_KNOWN)
         plain, unit = without + added, of_cfg * lengths(added)
     change = network.denoise_moved(moves, scale) - plain
     if len(moves.seen) and not moves.has_direction:  # a lone image, and none is remembered
