@@ -24,21 +24,19 @@ SHOWN = {
 }
 """Pair of runs -> prompts whose images are shown."""
 ROW = 8  # images in a row
-TITLES = ("without guidance", "with guidance")
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
 @click.option("--runs", type=click.Path(path_type=Path, exists=True), default="out/demo")
-@click.option(
-    "--output", type=click.Path(path_type=Path), default="docs/figures/demo.webp", help="File."
-)
+@click.option("--output", type=click.Path(path_type=Path), default="docs/figures/demo.webp")
 def main(runs: Path, output: Path) -> None:
     strips = [
         [strip(runs / f"{kind}-{suffix}", prompt, 8) for suffix in ("without", "with")]
         for kind, prompts in SHOWN.items()
         for prompt in prompts
     ]
-    save_grid(output, strips, TITLES, sum(SHOWN.values(), ()), 11)
+    titles = "without guidance", "with guidance"
+    save_grid(output, strips, titles, sum(SHOWN.values(), ()), 11)
 
 
 def save_grid(

@@ -39,23 +39,14 @@ COLUMNS = (
 
 
 class Schedule(NamedTuple):
-    """A model's levels, as noise-to-signal ratios, and its rounds at the default settings.
+    """A model's levels, as noise-to-signal ratios, and its rounds at the default settings."""
 
-    Attributes:
-        starts: levels before each step.
-        wanted: level at which rounds are wanted.
-        made: level at which they are made.
-        step: index of the step that they repeat.
-        evaluations: network evaluations per sample without guidance.
-        guided: network evaluations per sample with guidance.
-    """
-
-    starts: list[float]
-    wanted: float
-    made: float
-    step: int
-    evaluations: int
-    guided: int
+    starts: list[float]  # levels before each step
+    wanted: float  # level at which rounds are wanted
+    made: float  # level at which they are made
+    step: int  # index of the step that they repeat
+    evaluations: int  # of the network for each sample, without guidance
+    guided: int  # with guidance
 
 
 def scheduler_of(model: dict[str, Any]) -> Any:

@@ -34,13 +34,6 @@ BATCH = 8
 MODES, TOP = 10, 20
 PIXEL_KERNEL = Gaussian(4.0)  # for pixels in [0, 1]
 
-repeats_option = click.option(
-    "--repeats",
-    type=click.IntRange(min=1),
-    default=5,
-    help="Number of samples; bands show their range.",
-)
-
 
 @click.group(help=__doc__)
 def main() -> None:
@@ -53,7 +46,7 @@ main.add_command(convergence.main, "convergence")
 @main.command(cls=Command, context_settings={"show_default": True})
 @output_option
 @click.option("--items", "count", type=click.IntRange(2, 500), default=500, help="Sample size.")
-@repeats_option
+@click.option("--repeats", type=click.IntRange(min=1), default=5, help="Number of samples.")
 def digits(output: Path, count: int, repeats: int) -> None:
     """The number of digits in samples of MNIST (Vendi score, figure 5)."""
     pixels, labels = mnist_data()

@@ -10,7 +10,7 @@ from tests.conftest import ASSETS
 from vendi_guidance.features.probe import Probe
 from vendi_guidance.storage.prompt_files import open_prompts
 
-FILES = "faces", "faces-named", "faces-tuning", "faces-tuning-named", "faces-more-tuning-named"
+FILES = "faces", "faces-named", "faces-tuning", "faces-tuning-named"
 
 
 @pytest.fixture(scope="module")
