@@ -13,7 +13,7 @@ from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.timing import WITHOUT_CFG, is_distilled, network_of, share_of_cfg
 
 ROUNDS, CANDIDATES = 8, 2
-"""Rounds, and candidates per round: their product, times the budget, is the most that rounds take."""
+"""Rounds, and candidates per round: with CFG at most their product, times the budget."""
 
 MORE_CANDIDATES = 3
 """Candidates per round where the budget pays for more than `ROUNDS` x `CANDIDATES` evaluations."""
