@@ -16,7 +16,7 @@ from vendi_guidance import VendiGuidance
 STEPS = 12
 CONDITIONS = ["prompt_embeds", "add_text_embeds", "add_time_ids", "pooled_prompt_embeds"]
 IN_ONE_BATCH = ["SD 1.5", "SDXL", "Kolors", "SD3", "Sana", "Z-Image", "LTX", "AnimateDiff"]
-IN_TWO_EVALUATIONS = ["Chroma", "CogView4", "Wan", "Flux 2 Klein", "Flux"]
+IN_TWO_EVALUATIONS = ["Chroma", "CogView4", "Wan", "Flux 2 Klein"]  # Flux's is fixed
 IN_PLACE = ["PixArt-alpha", "PixArt-Sigma"]
 
 

@@ -20,8 +20,8 @@ MORE_CANDIDATES = 3
 
 LEAST = 8
 """Evaluations that rounds take without CFG, and with it even if the budget leaves fewer, but never
-more than the stock call itself takes. Without CFG twice as many gave no more looks and kept less of
-what prompts name."""
+more than the stock call itself takes. Without CFG twice as many are within the noise of as good:
+three models show 10.4 looks, not 10.0, and keep .828 of what is named, not .845."""
 
 FEW_ROUNDS = 4
 """The most evaluations that rounds take with a distilled network. Eight, with moves half as long,
