@@ -1,6 +1,6 @@
 """Portraits of the faces demo: what is drawn, how often, and what captions say."""
 
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -65,5 +65,5 @@ def test_prompts_are_what_the_probe_knows_and_tuning_ones_are_apart(probe):
         commas = [prompt.count(",") for prompt in prompts]
         assert named == commas  # nothing in them is unknown
         assert {*named} <= ({1, 2, 3} if name.endswith("named") else {0, 1})
-    held_out, tuning = ({*chain(*map(files.get, it))} for it in (FILES[:2], FILES[2:]))
+    held_out, tuning = ({*files[a], *files[b]} for a, b in (FILES[:2], FILES[2:]))
     assert not held_out & tuning
