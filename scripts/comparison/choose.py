@@ -65,6 +65,7 @@ def pairs(context: Any, parameter: Any, given: Sequence[str]) -> dict[str, Any]:
 @several("--seed", "seeds", click.IntRange(0), (0,), "Seed of a run's first image.")
 @click.option("--open", OPEN, type=COUNT, default=12, help="Number of open prompts.")
 @click.option("--named", NAMED, type=COUNT, default=15, help="Number of named prompts.")
+@click.option("--guidance-scale", "scale", type=click.FLOAT, help="CFG scale, for all models.")
 @device_option
 @click.option("--output", type=click.Path(path_type=Path), default="out/choose")
 @click.option("--log", type=click.Path(path_type=Path), default=LOG)
@@ -74,6 +75,7 @@ def main(
     method: str,
     models: Sequence[str],
     seeds: Sequence[int],
+    scale: float | None,
     device: Any,
     output: Path,
     log: Path,
@@ -87,6 +89,7 @@ def main(
         raise click.UsageError(str(error)) from error
     about = (*(f"{name}={value}" for name, value in constants.items()), code())
     how = {"constants": constants, "commit": commit(), "code": code(), "seeds": seeds, **counts}
+    how |= {"guidance_scale": scale} if scale else {}
     value = {"value": settings[own]} if (own := METHODS[method].setting) in settings else {}
     for model in models:
         demo, folder = MODELS[model], output / model / f"{counts[OPEN]}-{counts[NAMED]}"
@@ -96,7 +99,7 @@ def main(
         entries = [*product(seeds, [plain, *(entry._replace(**further) for entry in tried)])]
         with Stop() as stop:
             runs = Sweep(options_of(model, str(device), folder), stop)
-            called = demo.steps, demo.guidance_scale
+            called = demo.steps, scale or demo.guidance_scale
             result = compare(model, runs, prompts, entries, *called, TUNING_FEATURES)
         click.echo(table_of([result]))
         unguided, *rows = result.rows

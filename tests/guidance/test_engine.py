@@ -42,7 +42,7 @@ class Network:
         return (0 * self.denoised, 5.0) if self.evaluations_per_step == 2 else None
 
     def denoise_moved(self, moves, scale):
-        return 5.0 * self.denoised  # as without moves
+        return 5.0 * self.denoised
 
 
 class BlackOrWhite(Network):
@@ -93,13 +93,20 @@ def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():
 
 
 @pytest.mark.parametrize(
-    ("size", "is_joint", "count", "is_inside"),
-    [(0.6, False, 16, True), (0.8, False, 16, False), (0.8, True, 16, True), (0.8, True, 9, False)],
+    ("size", "joint", "per_step", "count", "is_inside"),
+    [
+        *((0.6, False, 2, 16, True), (0.8, False, 2, 16, False), (0.8, False, 1, 16, False)),
+        *((0.8, True, 2, 16, True), (0.8, True, 2, 9, False), (0.8, True, 1, 16, True)),
+    ],
 )
-def test_a_network_is_moved_inside_that_needs_cfg_or_is_joint(size, is_joint, count, is_inside):
+def test_a_network_is_moved_inside_that_needs_cfg_or_is_joint(
+    size, joint, per_step, count, is_inside
+):
     network, engine = BlackOrWhite(9.0, 8.1), Engine(Rounds(), Memory(50))
-    network.evaluations_per_step, network.has_blocks, network.has_text_block = 2, True, is_joint
-    network.denoised = size * network.denoised.sign()
+    network.evaluations_per_step, network.has_blocks = per_step, True
+    network.has_text_block = joint
+    network.denoised = clean = size * network.denoised.sign()
+    network.denoise_moved = lambda moves, scale: scale * clean  # as without moves
     step, level = step_of(network, count=count), Level(1.0, 0.5)
     assert engine.observe(step) == engine.share_of_cfg(level) == is_inside
     # moves have no effect here, so that rounds follow later

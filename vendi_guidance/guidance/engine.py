@@ -101,10 +101,11 @@ class Engine:
                 logger.info("not guided: the image is decided where this call begins")
                 self.settings = replace(settings, diversity=0.0)
                 return False
-            found = network.without_prompts() if is_early and network.has_blocks else None
+            can_be = is_early and network.has_blocks
+            can_be &= not has_cfg or network.without_prompts() is not None
             # in short calls such moves lose much of what prompts say
             joint = network.has_text_block and step.count > timing.FEW
-            is_inside = found is not None and (joint or inside.needs_cfg(network.denoised))
+            is_inside = can_be and (joint or (has_cfg and inside.needs_cfg(network.denoised)))
             self._moves_inside = bool(is_inside)
         self._is_pending = self.is_due(step)
         return self._is_pending

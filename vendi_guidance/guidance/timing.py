@@ -28,6 +28,9 @@ SHORTER = 2
 """Where a schedule begins below the wanted level, moves are scaled by this power of the share of
 the level that it reaches: the network undoes less of a move at lower noise."""
 
+UNRESTORED = 0.5
+"""Factor of the length of moves in longer calls without CFG, which would restore named details."""
+
 CFG_STOP = 0.75
 """After rounds, CFG is off below this ratio. What the image shows is decided by then, and CFG would
 only make images more alike (Kynkäänniemi et al., NeurIPS 2024)."""
@@ -90,10 +93,13 @@ def wanted_ratio(step: Step, settings: Rounds) -> float:
 
 
 def shortening(step: Step, start: Level, settings: Rounds) -> float:
-    """The factor by which moves are shorter if the schedule begins below the wanted level."""
-    begins = step.index == 0 or is_distilled(step)
+    """The factor by which moves are shorter: without CFG, unless the network is distilled, and if
+    the schedule begins below the wanted level."""
+    distilled = is_distilled(step)
     share = start.ratio / wanted_ratio(step, settings)
-    return min(share, 1.0) ** SHORTER if begins else 1.0
+    factor = min(share, 1.0) ** SHORTER if step.index == 0 or distilled else 1.0
+    has_cfg = network_of(step).evaluations_per_step >= WITHOUT_CFG
+    return factor if has_cfg or distilled else UNRESTORED * factor
 
 
 def share_of_cfg(ratio: float, settings: Rounds) -> float:
