@@ -8,8 +8,10 @@ import torch
 from vendi_guidance import Gaussian, vendi
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.rounds import UNDISTILLED
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Rounds
 from vendi_guidance.guidance.step import Level, Step
+from vendi_guidance.guidance.timing import UNRESTORED
 
 SHAPE = (4, 4, 4)
 LEVEL = 0.2 * 64**0.5  # noise to signal, of the default settings, for latents of 64 numbers
@@ -83,6 +85,21 @@ def test_guided_rounds_make_samples_differ_at_the_level_where_the_step_ends():
     _, network, step = guided()
     assert diversity(network.found[0]) > 2 * diversity(repeated.found[0])
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
+
+
+@pytest.mark.parametrize(
+    ("more", "factor"),
+    [({"evaluations_per_step": 2}, 1 / UNRESTORED), ({"is_undistilled": True}, UNDISTILLED)],
+)
+def test_moves_are_longer_where_later_steps_restore_what_prompts_name(more, factor):
+    def moved(diversity, **more):
+        network = BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
+        vars(network).update(more)
+        settings = Rounds(rounds=4, candidates=1, diversity=diversity)
+        return Engine(settings, Memory(50)).modify(step_of(network)).latents
+
+    assert factor > 1
+    torch.testing.assert_close(moved(0.5, **more), moved(0.5 * factor))
 
 
 def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():

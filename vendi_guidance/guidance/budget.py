@@ -29,8 +29,7 @@ USUAL_BUDGET = 0.8
 """The automatic budget up to the default diversity: more evaluations did no better."""
 
 LARGEST_BUDGET = 1.5
-"""The automatic budget at diversity 1. Long moves keep more of what prompts say if more evaluations
-follow them."""
+"""The automatic budget at diversity 1: long moves keep more if more evaluations follow them."""
 
 
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:

@@ -51,8 +51,7 @@ ABOVE = 4.0
 """Moves are made at steps that begin above this noise-to-signal ratio."""
 
 CFG_STOP = 0.33
-"""CFG is off below this noise-to-signal ratio, which pays for finding the length of moves. Off from
-0.75 on, as after rounds, it cost two more of 100 details."""
+"""CFG is off below this noise-to-signal ratio, which pays for finding the length of moves."""
 
 TRIAL, LONGEST = 0.3, 10.0
 """The first move that is tried, and the longest: shares of the norm of a block's output."""

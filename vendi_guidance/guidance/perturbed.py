@@ -29,8 +29,7 @@ from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.timing import level_of_rounds, network_of, shortening, wanted_ratio
 
 PROMPT_NOISE = 12.0
-"""The sigma of `guidance.noise.perturbed_prompt`: noise twelve times as long as the embedding of a
-token. The proposal need not resemble the prompt, since the prompt itself answers."""
+"""The sigma of `perturbed_prompt`. Proposals need not resemble the prompt: the prompt answers."""
 
 EXTENSION = 0.75
 """b - 1 at the default diversity, and the largest b' - 1."""

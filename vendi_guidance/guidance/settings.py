@@ -108,8 +108,8 @@ class Rounds(Settings):
         proposal: What proposes moves: "gradient", the gradient of the score; "prompt", the
             prediction for a perturbed prompt, which takes two evaluations of the network; or
             "network", the gradient inside the network, without rounds and with nearly all of CFG.
-            Automatic is the network where rounds would lose what prompts say, and with CFG if it is
-            joint, unless exemplars, `rounds`, `candidates` or another space are set; else the
+            Automatic is the network where rounds would lose what prompts say, and above 9 steps if
+            it is joint, unless exemplars, `rounds`, `candidates` or another space are set; else the
             prompt in calls of up to 9 steps without CFG, whose networks undo moves along a
             gradient, unless an undistilled network predicts in the rounds.
 

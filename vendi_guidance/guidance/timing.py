@@ -40,8 +40,7 @@ CFG_EVERY = 2
 up to the share `REUSABLE`."""
 
 REUSABLE = 0.5
-"""The largest share of CFG of which the difference is reused. With all of it, flow models keep much
-less of what prompts say."""
+"""The largest share of CFG of which the difference is reused."""
 
 
 def is_due(step: Step, settings: Rounds) -> bool:
