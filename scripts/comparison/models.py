@@ -17,7 +17,6 @@ class DemoModel(NamedTuple):
         probe: classifier of its images.
         prompts, named: prompts that leave the look open, and prompts that name part of it.
         tuning, named_tuning: further ones of both kinds, on which settings are chosen.
-        steps, guidance_scale: default sampling settings.
         base: the model that this one is a LoRA of; empty for a whole model.
     """
 
@@ -35,7 +34,7 @@ EMOJI = ("demo-probe", "demo", "named", "emoji-tuning", "emoji-named-tuning")
 PHOTOS = ("demo-photos-probe", "photos", "photos-named", "photos-tuning", "photos-named-tuning")
 FACES = ("demo-faces-probe", "faces", "faces-named", "faces-tuning", "faces-tuning-named")
 
-MODELS = {
+MODELS = {  # by the name of the folder
     "demo-photos": DemoModel(*PHOTOS, 16, 5.0),
     "demo-photos-turbo-lora": DemoModel(*PHOTOS, 4, 1.0, "demo-photos"),
     "demo-sdxl": DemoModel(*EMOJI, 16, 5.0),
@@ -44,4 +43,3 @@ MODELS = {
     "demo-faces": DemoModel(*FACES, 16, 4.0),
     "demo-faces-turbo-lora": DemoModel(*FACES, 4, 1.0, "demo-faces"),
 }
-"""Folder name -> model."""

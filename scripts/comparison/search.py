@@ -1,9 +1,8 @@
 """Draw what was tried on tuning prompts, for docs/theory.md.
 
-`python -m scripts.comparison.search` reads choices.jsonl, and of photographs photos-search.jsonl: a
-line for each setting, with its scores on one H200 by a script that is not kept. In `arm`, k is the
-length of moves as a share of what CFG adds, e of the distance between samples, `rounds` are made at
-the first step, and `student` is the distilled LoRA.
+`python -m scripts.comparison.search` reads choices.jsonl and photos-search.jsonl, of photographs on
+one H200 by a script that is not kept: in `arm`, k is the length of moves as a share of what CFG
+adds, e of the distance between samples, and `rounds` are made at the first step.
 """
 
 import json

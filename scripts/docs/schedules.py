@@ -29,8 +29,7 @@ from vendi_guidance.guidance.timing import cfg_every, level_of_rounds, wanted_ra
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
-SHOWN = 8
-"""Number of levels listed for a schedule; longer ones are cut in the middle."""
+SHOWN = 8  # levels that are listed; longer schedules are cut in the middle
 
 COLUMNS = (
     *("model", "noise to signal before each step"),

@@ -30,8 +30,7 @@ from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 
 COLOURS = dict(zip(SCORES, (VERMILION, BLUE, BLACK), strict=True))
-BATCH = 8
-MODES, TOP = 10, 20
+BATCH, MODES, TOP = 8, 10, 20
 PIXEL_KERNEL = Gaussian(4.0)  # for pixels in [0, 1]
 
 
