@@ -127,8 +127,8 @@ def best_of(model: str, names: Sequence[str]) -> list[Entry]:
     tried = {}
     for line in map(json.loads, LOG.read_text("utf-8").splitlines()):
         entry = Entry(line["method"], line["value"])
-        changed = line["constants"] or "guidance_scale" in line
-        is_plain = line["settings"] == entry.diversity and not changed
+        other = entry.method == "default" or line["constants"] or "guidance_scale" in line
+        is_plain = line["settings"] == entry.diversity and not other
         if line["model"] == model and is_plain and (not names or entry.method in names):
             tried[entry] = line["exceeded"]
     kept = dict(sorted(entry[:2] for entry, exceeded in tried.items() if not exceeded))

@@ -34,7 +34,7 @@ def kind_of(line: Mapping[str, Any]) -> str:
     if line["method"] != "default":
         return "other methods"
     saved = line["unguided"]["evaluations"] - line["scores"]["evaluations"]
-    if "proposal" in line["settings"] or saved > 0:
+    if line["settings"].get("proposal") == "gradient" or saved > 0:
         return "rounds"
     names = {it.rpartition(":")[2] for it in line["constants"]}
     return "length" if names <= LENGTHS else "other variants"
@@ -48,7 +48,7 @@ def main() -> None:
     panels = [("photographs", shown, photos, *pair) for pair in pairs]
     for title, asked in TRIALS.items():
         own = [it for it in lines if (it["model"], it.get("guidance_scale")) == asked]
-        points = [(kind_of(it), it["scores"]) for it in own]
+        points = [(kind_of(it), it["scores"]) for it in own if it["scores"]["named kept"] > 0.5]
         points += [("no moves", it["unguided"]) for it in own]
         [*_, chosen] = [it["scores"] for it in own if it["method"] == "default"]  # the last
         panels.append((title, points, chosen, *pairs[0]))
