@@ -102,7 +102,7 @@ class Engine:
                 self.settings = replace(settings, diversity=0.0)
                 return False
             can_be = is_early and network.has_blocks
-            can_be &= not has_cfg or network.without_prompts() is not None
+            can_be = can_be and (not has_cfg or network.without_prompts() is not None)
             # in short calls such moves lose much of what prompts say
             joint = network.has_text_block and step.count > timing.FEW
             is_inside = can_be and (joint or (has_cfg and inside.needs_cfg(network.denoised)))
