@@ -160,8 +160,8 @@ def begin(step: Step, score: Score, settings: Rounds) -> tuple[Moves, Step] | No
     if not found:
         unit = OF_SPREAD * spread(distances(step, score, plain, network.levels[0]))
     # lone samples have no distance
-    longer = longer * settings.diversity / DIVERSITY
-    ratio = longer * score.ratio(step.prompts, unit, lengths(change))
+    dial = settings.diversity / DIVERSITY
+    ratio = dial * longer * score.ratio(step.prompts, unit, lengths(change))
     if (TRIAL * ratio > LONGEST).all():
         return None
     moves.share = (TRIAL * ratio).nan_to_num(0).clamp(max=LONGEST)
