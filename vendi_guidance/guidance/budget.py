@@ -10,7 +10,7 @@ import math
 
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Step
-from vendi_guidance.guidance.timing import WITHOUT_CFG, is_distilled, network_of, share_of_cfg
+from vendi_guidance.guidance.timing import has_cfg, is_distilled, network_of, share_of_cfg
 
 ROUNDS, CANDIDATES = 8, 2
 """Rounds, and candidates per round: with CFG at most their product, times the budget."""
@@ -35,12 +35,12 @@ LARGEST_BUDGET = 1.5
 def affordable(step: Step, settings: Rounds) -> tuple[int, int]:
     """The numbers of rounds and of candidates per round: as set, else what the budget pays for with
     CFG, and `LEAST` without. Their product never exceeds the evaluations of the stock call."""
-    per_step = network_of(step).evaluations_per_step
+    network = network_of(step)
     candidates = settings.candidates or CANDIDATES
-    most = round(step.count * per_step)
+    most = round(step.count * network.evaluations_per_step)
     if settings.rounds is not None:
         rounds = settings.rounds
-    elif per_step < WITHOUT_CFG:
+    elif not has_cfg(network):
         rounds = max(LEAST // candidates, 1)
         if is_distilled(step):
             most = min(most, FEW_ROUNDS)

@@ -96,17 +96,19 @@ class Engine:
         network, settings = step.network, self.settings
         if self._moves_inside is None and network is not None and not self._is_asked(step):
             is_early = network.levels[0].ratio > inside.ABOVE
-            has_cfg = network.evaluations_per_step >= timing.WITHOUT_CFG
+            has_cfg = timing.has_cfg(network)
             if network.has_blocks and has_cfg and not is_early and isinstance(settings, Rounds):
                 logger.info("not guided: the image is decided where this call begins")
                 self.settings = replace(settings, diversity=0.0)
                 return False
-            can_be = is_early and network.has_blocks
-            can_be = can_be and (not has_cfg or network.without_prompts() is not None)
             # in short calls such moves lose much of what prompts say
             joint = network.has_text_block and step.count > timing.FEW
-            is_inside = can_be and (joint or (has_cfg and inside.needs_cfg(network.denoised)))
-            self._moves_inside = bool(is_inside)
+            is_inside = is_early and network.has_blocks
+            if is_inside and not joint:
+                is_inside = has_cfg and bool(inside.needs_cfg(network.denoised))
+            if is_inside and has_cfg:
+                is_inside = network.without_prompts() is not None
+            self._moves_inside = is_inside
         self._is_pending = self.is_due(step)
         return self._is_pending
 

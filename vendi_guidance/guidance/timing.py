@@ -71,9 +71,13 @@ def is_undecided(step: Step, settings: Rounds) -> bool:
 
 def is_distilled(step: Step) -> bool:
     """Whether the step's network is taken to be distilled: few steps, without CFG."""
-    return step.network is not None and (
-        step.network.evaluations_per_step < WITHOUT_CFG and max(step.count, step.scheduled) <= FEW
-    )
+    network, count = step.network, max(step.count, step.scheduled)
+    return network is not None and not has_cfg(network) and count <= FEW
+
+
+def has_cfg(network: Denoiser) -> bool:
+    """Whether the stock call has CFG, at half of its steps or more."""
+    return network.evaluations_per_step >= WITHOUT_CFG
 
 
 def level_of_rounds(step: Step, settings: Rounds) -> Level:
@@ -97,8 +101,7 @@ def shortening(step: Step, start: Level, settings: Rounds) -> float:
     distilled = is_distilled(step)
     share = start.ratio / wanted_ratio(step, settings)
     factor = min(share, 1.0) ** SHORTER if step.index == 0 or distilled else 1.0
-    has_cfg = network_of(step).evaluations_per_step >= WITHOUT_CFG
-    return factor if has_cfg or distilled else UNRESTORED * factor
+    return factor if distilled or has_cfg(network_of(step)) else UNRESTORED * factor
 
 
 def share_of_cfg(ratio: float, settings: Rounds) -> float:
