@@ -38,9 +38,9 @@ def test_holds_the_last_samples_and_their_kernels_as_if_computed_anew(size, batc
         gram_z, gram_t = LATENT.gram(f), PROMPT.gram(t)
         own_z, own_t = window.latent_gram(LATENT), window.prompt_gram(PROMPT)
         assert torch.allclose(own_z.sum(1).sort().values, gram_z.sum(1).sort().values, atol=1e-5)
-        sums = window.squared_norms(LATENT, PROMPT)
-        assert sums[0].item() == pytest.approx(gram_t.square().sum().item(), rel=1e-5)
-        assert sums[1].item() == pytest.approx((gram_z * gram_t).square().sum().item(), rel=1e-5)
+        norm = window.squared_norm(LATENT, PROMPT).item()
+        assert norm == pytest.approx((gram_z * gram_t).square().sum().item(), rel=1e-5)
+        assert torch.allclose(own_t.sum(1).sort().values, gram_t.sum(1).sort().values, atol=1e-5)
         assert torch.equal(own_z.diagonal(), torch.ones(len(f)))
         assert torch.allclose(own_t, own_t.T, atol=1e-6)
 
@@ -58,8 +58,8 @@ def test_a_saved_window_comes_back_and_forgets_in_the_same_order(tmp_path, count
         each.append(*samples(3, seed=1))
     own, theirs = (w.features[w.features[:, 0].argsort()] for w in (window, loaded))
     assert torch.allclose(own, theirs, atol=1e-6)
-    sums = [torch.stack(w.squared_norms(LATENT, PROMPT)).tolist() for w in (window, loaded)]
-    assert sums[0] == pytest.approx(sums[1], rel=1e-5)
+    norms = [w.squared_norm(LATENT, PROMPT).item() for w in (window, loaded)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
 
 
 def test_samples_of_each_shape_are_kept_apart_and_saved_together(tmp_path):
@@ -112,12 +112,12 @@ def test_a_window_first_filled_in_inference_mode_is_filled_outside_of_it_too():
 def test_what_left_a_window_comes_back_if_the_block_of_the_other_size_fails(size):
     window = SlidingWindow(4)
     window.append(*samples(6))
-    before, sums = window.features.clone(), window.squared_norms(LATENT, PROMPT)
+    before, norm = window.features.clone(), window.squared_norm(LATENT, PROMPT)
     with pytest.raises(KeyboardInterrupt), window.resized(size):
         assert (window.size, len(window)) == (size, min(size, 4))
         raise KeyboardInterrupt
     assert window.size == 4 and torch.equal(window.features, before)
-    assert window.squared_norms(LATENT, PROMPT) == sums
+    assert window.squared_norm(LATENT, PROMPT) == norm
     window.append(*samples(1, seed=1))
     assert len(window) == 4 and (window.features == before).all(dim=1).sum() == 3
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.base import SphereKernel
+from vendi_guidance.kernels.parts import squared_norm
 from vendi_guidance.kernels.rounding import coarser, exact_ones, rounding
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.kernels.subsets import greedy_subset
@@ -206,11 +207,10 @@ class RKE(Objective):
         self, latent: Tensor, prompt: Tensor, kernel: SphereKernel, window: SlidingWindow
     ) -> tuple[Tensor, Tensor]:
         joint = latent * prompt
-        known, both = window.squared_norms(kernel, self.kernel_prompt)
-        of_both = _squared_norm(joint, both)
+        of_both = _squared_norm(joint, window.squared_norm(kernel, self.kernel_prompt))
 
         def of_prompts() -> Tensor:
-            return _squared_norm(prompt, known)
+            return _squared_norm(prompt, squared_norm(window.prompt_gram(self.kernel_prompt)))
 
         score = window.cached("prompts squared", None, of_prompts, prompt) / of_both
         slope = kernel.slope_on_sphere(latent)

@@ -150,16 +150,13 @@ class Samples:
             return torch.ones_like(self.inner_products)
         return self.cached("prompt", kernel, lambda: self._gram(self._prompts, kernel))
 
-    def squared_norms(
-        self, kernel_latent: SphereKernel, kernel_prompt: SphereKernel | None
-    ) -> tuple[Tensor, Tensor]:
-        """|K_T|_F^2 and |K_Z∘K_T|_F^2 of the remembered samples, 0-d float64."""
+    def squared_norm(self, latent: SphereKernel, prompt: SphereKernel | None) -> Tensor:
+        """|K_Z∘K_T|_F^2 of the remembered samples, for a kernel of each, 0-d float64."""
 
-        def compute() -> tuple[Tensor, Tensor]:
-            prompt = self.prompt_gram(kernel_prompt)
-            return squared_norm(prompt), squared_norm(self.latent_gram(kernel_latent) * prompt)
+        def compute() -> Tensor:
+            return squared_norm(self.latent_gram(latent) * self.prompt_gram(prompt))
 
-        return self.cached("squared norms", (kernel_latent, kernel_prompt), compute)
+        return self.cached("squared norm", (latent, prompt), compute)
 
     def cached(self, name: str, key: Hashable, compute: Callable[[], Any], of: Any = None) -> Any:
         """The value for a key and a tensor `of`, which is compared by identity, without a wait for
