@@ -6,6 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 WAITS = {"_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2"}
+WAITS |= {"_linalg_check_errors"}
 NO_KERNEL = {"promote_types", "scalar_tensor"}
 
 

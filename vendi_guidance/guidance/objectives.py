@@ -137,7 +137,8 @@ class Objective(ABC):
             known = window.latent_gram(kernel) * window.prompt_gram(self.kernel_prompt)
             known = known[nearest][:, nearest].to(border)
             known.diagonal().add_(RIDGE)
-            among = among - border[:, nearest] @ torch.linalg.solve(known, border[:, nearest].T)
+            border = border[:, nearest]  # `solve` would wait for the device to report errors
+            among = among - border @ torch.linalg.solve_ex(known, border.T).result
         places = torch.arange(b, device="cpu").repeat(count)
         taken = torch.tensor(greedy_subset(among.double(), places, b), device="cpu")
         return taken[places[taken].argsort()].to(unit.device) // b
