@@ -42,8 +42,8 @@ class Noise:
 
     def like(self, latents: Tensor) -> Tensor:
         """Standard normal noise in the shape, dtype and place of latents: (b, ...)."""
-        shape = latents.shape[1:]
-        rows = [torch.randn(shape, generator=it, dtype=torch.float32) for it in self._generators]
+        shape, own = latents.shape[1:], self._generators
+        rows = [torch.randn(shape, generator=it, dtype=torch.float32, device="cpu") for it in own]
         return torch.stack(rows).to(latents)
 
     def on_prompt(self, tokens: Tensor, sample: int, mask: Tensor | None, sigma: float) -> Tensor:
@@ -62,7 +62,8 @@ def perturbed_prompt(
     """
     read = slice(None) if mask is None else mask.to(tokens.device)
     counted = tokens[:, read].float()
-    noise = torch.randn(counted[:1].shape, generator=generator, dtype=torch.float32).to(counted)
+    noise = torch.randn(counted[:1].shape, generator=generator, dtype=torch.float32, device="cpu")
+    noise = noise.to(counted)
     norm = torch.linalg.vector_norm(counted, dim=-1, keepdim=True)
     norm = norm.where(norm > 0, norm.sum() / (norm > 0).sum().clamp(min=1))
     near = tokens.clone()

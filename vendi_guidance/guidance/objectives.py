@@ -133,8 +133,8 @@ class Objective(ABC):
         border, among = joint.split([len(window), count * b], dim=1)
         among = among * finite.T
         if len(window):
-            nearest = border.amax(dim=0).topk(min(NEAREST, len(window))).indices
             known = window.latent_gram(kernel) * window.prompt_gram(self.kernel_prompt)
+            nearest = border.amax(dim=0).topk(min(NEAREST, len(window)))[1].to(known.device)
             known = known[nearest][:, nearest].to(border)
             known.diagonal().add_(RIDGE)
             border = border[:, nearest]  # `solve` would wait for the device to report errors

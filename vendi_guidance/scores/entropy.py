@@ -28,7 +28,7 @@ def truncate(spectrum: Tensor, rank: int | None) -> Tensor:
 
 def add_missing_mass(top: Tensor) -> Tensor:
     """The (t,) leading eigenvalues of a spectrum, plus equal shares of the mass that they lack."""
-    return top + (1 - top.sum()) / len(top)
+    return top + (1 - top.sum()).clamp(min=0) / len(top)
 
 
 def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
