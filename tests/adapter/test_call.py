@@ -69,9 +69,9 @@ def guiding(pipe, guidance):
 
 
 def twenty(name, pipe, guidance):
-    """The latents of 20 calls, stock ones too."""
-    arguments = CASES[name].arguments([0, 1], guided=True)
-    return [
+    """A function that makes 20 calls, stock ones too: their latents."""
+    arguments = CASES[name].arguments([0, 1], guided=True)  # on a device that threads do not know
+    return lambda: [
         pipe(
             **arguments | {"generator": seeded(n)},
             **guiding(pipe, None if n % 4 == 3 else guidance),
@@ -82,12 +82,12 @@ def twenty(name, pipe, guidance):
 
 def check_in_threads(work):
     """Calls made in a thread each have the results of those made one after the other."""
-    expected = [twenty(*each) for each in work()]
+    expected = [twenty(*each)() for each in work()]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:
         with ThreadPoolExecutor(len(expected)) as pool:
-            found = [*pool.map(lambda each: twenty(*each), work())]
+            found = [*pool.map(lambda calls: calls(), [twenty(*each) for each in work()])]
     finally:
         sys.setswitchinterval(before)
     for one, other in zip(found, expected, strict=True):

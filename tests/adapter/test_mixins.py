@@ -112,11 +112,11 @@ def test_it_saves_the_stock_pipeline_in_its_precision_and_loads_as_a_custom_one(
     weights = load_file(tmp_path / network / "diffusion_pytorch_model.safetensors")
     assert {weight.dtype for weight in weights.values()} == {torch.float16}
     assert getattr(pipe, network).dtype == torch.float16 and pipe.vae.dtype == torch.float32
-    stock = DiffusionPipeline.from_pretrained(tmp_path)
+    stock = DiffusionPipeline.from_pretrained(tmp_path).to(torch.empty(0).device)
     assert type(stock) is type(pipe).stock
     file = FOLDER / f"{GUIDED[type(stock)].__module__.rsplit('.', 1)[1]}.py"
     custom = {"custom_pipeline": str(file), "trust_remote_code": True}
-    pipe = DiffusionPipeline.from_pretrained(tmp_path, **custom)
+    pipe = DiffusionPipeline.from_pretrained(tmp_path, **custom).to(stock.device)
     size = {"height": 16, "width": 16}
     plain = generate(stock, name, **size)
     assert torch.equal(generate(pipe, name, diversity=0, **size), plain)

@@ -39,7 +39,7 @@ class Modular:
         pipe = self.blocks.init_pipeline()
         guider = diffusers.ClassifierFreeGuidance(guidance_scale=cfg)
         pipe.update_components(guider=guider, **self.components())
-        return pipe
+        return pipe.to(torch.empty(0).device)
 
     def generate(self, pipe, **more):
         """Latents of a call of 6 steps from seed 0."""

@@ -102,7 +102,7 @@ def ready(name, options, kind, steps=10, begin=0):
     known = inspect.signature(of.__init__).parameters
     scheduler = of(**{key: value for key, value in given.items() if key in known})
     shift = {"mu": 1.15} if "use_dynamic_shifting" in options else {}
-    scheduler.set_timesteps(steps, **shift)
+    scheduler.set_timesteps(steps, device=X0.device, **shift)
     if begin and hasattr(scheduler, "set_begin_index"):
         scheduler.set_begin_index(begin)
     if name == "DPMSolverSDE":

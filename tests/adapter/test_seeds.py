@@ -26,7 +26,7 @@ SETTINGS = {"rounds": 2, "candidates": 2, "level": 9.5, "sigma_prompt": 0.3}  # 
 @pytest.fixture(scope="module")
 def stock():
     scheduler = diffusers.EulerDiscreteScheduler(timestep_spacing="linspace")
-    return make("SDXL", guided=False, vae=unet.vae(), scheduler=scheduler)
+    return make("SDXL", guided=False, vae=unet.vae(), scheduler=scheduler).to(torch.empty(0).device)
 
 
 def called(pipe, seed=0, **given):

@@ -19,7 +19,7 @@ PROMPTS = ["a cat", "a dog", "a cat", "", "a very long tale " * 100]
 
 
 def test_sentence_transformers_are_pooled_as_their_own_settings_say():
-    library = SentenceTransformer(str(get_model_path()), local_files_only=True)
+    library = SentenceTransformer(str(get_model_path()), device="cpu", local_files_only=True)
     expected = library.encode(PROMPTS, convert_to_tensor=True)
     minilm = open_prompt_embedder(f"sentence-transformers:{get_model_path()}")
     features = minilm.embed(PROMPTS)

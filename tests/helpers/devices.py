@@ -25,7 +25,7 @@ class OnDevice(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if not _is_called_by_tests():
+        if torch.compiler.is_dynamo_compiling() or not _is_called_by_tests():
             return function(*args, **kwargs)
         if function in ON_CPU:
             args = [it.cpu() if isinstance(it, torch.Tensor) else it for it in args]
@@ -37,6 +37,6 @@ class OnDevice(TorchFunctionMode):
 def _is_called_by_tests() -> bool:
     """Whether a test or a helper of tests calls, at most through `pytest.approx`."""
     frame: Any = inspect.currentframe().f_back.f_back
-    while frame.f_globals["__name__"] in BETWEEN:
+    while frame.f_globals.get("__name__") in BETWEEN:
         frame = frame.f_back
     return frame.f_code.co_filename.startswith(TESTS)

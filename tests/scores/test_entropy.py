@@ -17,7 +17,7 @@ small = settings(deadline=None, max_examples=60)
 def distributions(draw, max_size=8):
     masses = draw(st.lists(st.integers(0, 50), min_size=1, max_size=max_size))
     assume(sum(masses) > 0)
-    return torch.tensor(masses, dtype=torch.float64) / sum(masses)
+    return torch.tensor([mass / sum(masses) for mass in masses], dtype=torch.float64)
 
 
 def test_entropies_of_a_half_and_two_quarters_and_of_seventeen_equal_shares():
