@@ -48,9 +48,7 @@ def test_a_published_step_launches_few_kernels_whatever_the_batch_and_waits_for_
 
 @pytest.mark.parametrize("batch", [4, 16])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_rounds_and_moves_inside_the_network_launch_few_kernels_and_wait_for_none(
-    objective, batch
-):
+def test_rounds_and_moves_inside_the_network_launch_few_kernels_and_wait_for_none(objective, batch):
     step, settings = drawn(batch, TINY), Rounds(objective=objective, sigma_prompt=0.3)
     score = filled(9, TINY).score(settings, step.prompts)
     at = drawn(batch, TINY, prediction=Prediction(step.latents, 0.6, 0.8))

@@ -34,8 +34,7 @@ about 1, the prompt is taken to leave most of the picture open, and the network 
 
 VARIED = 4.8
 """A distilled network, of which no undistilled one is known, is taken to lose its prompt in rounds
-if a perturbed prompt moves its first predictions by less than this times the median distance
-between samples."""
+if a perturbed prompt moves first predictions by less than this times samples' median distance."""
 
 OF_CFG = 0.15
 """Length of moves at the default diversity: the change of the prediction, as a share of what CFG

@@ -42,8 +42,7 @@ class Memory:
 
     @property
     def skipped(self) -> int:
-        """Number of guidance steps skipped (one per sample) and of samples not remembered, because
-        of NaN or infinity."""
+        """Number of guidance steps, one per sample, and of finished samples lost to NaN or inf."""
         return int(self._skipped)
 
     def add(self, features: Tensor, prompts: Tensor | None) -> None:

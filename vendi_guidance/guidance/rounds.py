@@ -52,10 +52,8 @@ def repeat(step: Step, score: Score, settings: Rounds) -> Step:
     distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
     rounds, candidates = affordable(step, settings)
     longer = min(max(asked_for(settings) / (rounds * candidates), 1.0), LONGER)
-    scale = FIRST_MOVE * settings.diversity / DIVERSITY * longer
-    scale *= shortening(step, start, settings)
-    if network.is_undistilled:
-        scale *= UNDISTILLED
+    scale = FIRST_MOVE * settings.diversity / DIVERSITY * longer * shortening(step, start, settings)
+    scale *= UNDISTILLED if network.is_undistilled else 1.0
 
     for done in range(rounds):
         at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
