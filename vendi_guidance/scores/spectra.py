@@ -302,7 +302,7 @@ def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
         return second_moments(x, [(Part(kernel), kernel.factor)], weights)[0]
     p = x.new_full((len(x),), 1 / len(x)) if weights is None else weights.to(x)
     root = p.sqrt()[:, None]
-    return kernel.gram(x).mul_(root).mul_(root.T)
+    return kernel.gram(x).to(x.device).mul_(root).mul_(root.T)
 
 
 def _summand(p: Tensor, order: float) -> Tensor:
