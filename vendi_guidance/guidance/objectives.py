@@ -134,7 +134,7 @@ class Objective(ABC):
         among = among * finite.T
         if len(window):
             known = window.latent_gram(kernel) * window.prompt_gram(self.kernel_prompt)
-            nearest = border.amax(dim=0).topk(min(NEAREST, len(window)))[1].to(known.device)
+            nearest = border.amax(dim=0).topk(min(NEAREST, len(window))).indices.to(known.device)
             known = known[nearest][:, nearest].to(border)
             known.diagonal().add_(RIDGE)
             border = border[:, nearest]  # `solve` would wait for the device to report errors
