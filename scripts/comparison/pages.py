@@ -16,7 +16,7 @@ from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.files import whole_file
 
 SHOWN, SHOWN_PROMPTS = ("unguided", "default-0.5", "ours-0.5", "ours-1"), 2  # of each kind
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+MARKERS = "os^DvPX*<"  # nine, as colours are ten: no two methods look alike
 
 
 class Row(NamedTuple):
@@ -68,9 +68,9 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
     for axes, result in zip(panels, results, strict=True):
         for method, curve in result.curves.items():
             kept, looks = zip(*curve, strict=True)
-            place = [*METHODS].index(method) % len(MARKERS)
-            style = {"color": f"C{place}", "marker": MARKERS[place], "markevery": slice(1, None)}
-            [line] = axes.plot(kept, looks, markersize=10 if method == OURS else 6, **style)
+            place, size = [*METHODS].index(method), 10 if method == OURS else 6
+            style = f"-C{place % 10}{MARKERS[place % len(MARKERS)]}"
+            [line] = axes.plot(kept, looks, style, markersize=size, markevery=slice(1, None))
             legend.setdefault(method, line)
         least = min(row.point[0] for row in result.rows)
         axes.set(title=result.title, xlabel="named kept", xlim=(1.01, least - 0.02))
