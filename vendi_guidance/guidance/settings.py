@@ -92,8 +92,8 @@ class Rounds(Settings):
         budget: Evaluations of the network in a call, as a multiple of the stock call's. Rounds use
             what the steps before them, and those with less classifier-free guidance (CFG), save: at
             least 8 evaluations, so that short calls take more than the budget, and at most 16 times
-            the budget. Without CFG they come on top: 8; in calls of up to 9 steps two or three, or
-            five where the undistilled network makes the rounds.
+            the budget. Without CFG they come on top: 8; in calls of up to 9 steps two to four, or
+            five or six where the undistilled network makes the rounds.
         rounds: How many times the denoising step at the noise level `level` is repeated. Each round
             adds fresh noise and a move, shorter from round to round, and evaluates the network. CFG
             is off before the rounds. Calls that cannot afford this number have fewer, longer moves.
