@@ -41,11 +41,10 @@ class Blocks(MovedBlocks):
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        self.start()
         try:
             yield
         finally:
-            self.stop()
+            self.move_inside(None)
 
     def find_own(self, conds: Sequence[Any], given: Mapping[str, Any]) -> None:
         """Find `own` from the lists that the guider evaluates and from all that it has."""

@@ -3,12 +3,15 @@
 import copy
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from operator import methodcaller
 
 import pytest
 import torch
 
 from tests.adapter.test_callback import batch, pipeline, published
+from tests.adapter.test_denoiser import module_of
 from tests.adapter.test_mixins import generate, make
 from tests.guidance.test_engine import seeded
 from tests.helpers.tiny_pipelines import CASES
@@ -37,6 +40,79 @@ def test_after_an_interrupt_another_pipeline_is_stock_and_the_next_call_as_fresh
     fresh = VendiGuidance(rounds=2, candidates=1)
     again, expected = (draw(sdxl, **it.on(sdxl)) for it in (guidance, fresh))
     assert torch.equal(again, expected)
+
+
+def stopped_by_its_callback(pipe, guidance):
+    def callback(pipe, index, *_):
+        pipe._interrupt = index == 1
+        return {}
+
+    return guidance.on(pipe, callback=callback)
+
+
+def stopped_in_a_step(pipe, guidance):
+    steps = [pipe.scheduler.step] * 2
+
+    def step(*args, **named):
+        if not steps:
+            raise KeyboardInterrupt
+        return steps.pop()(*args, **named)
+
+    pipe.scheduler.step = step
+    return guidance.on(pipe)
+
+
+def without_prompts(pipe, guidance):
+    return {"callback_on_step_end": guidance}
+
+
+@pytest.mark.parametrize("name", ["SDXL", "Flux"])
+@pytest.mark.parametrize("how", [stopped_by_its_callback, stopped_in_a_step, without_prompts])
+def test_after_a_call_that_ends_early_a_pipeline_of_its_network_is_stock(name, how):
+    pipe = make(name, guided=False)
+    other = sharing(pipe)
+    call = partial(draw, name=name, num_inference_steps=8)
+    stock, given = call(other), how(pipe, VendiGuidance())
+    with suppress(KeyboardInterrupt, ValueError):
+        call(pipe, **given)
+    assert torch.equal(call(other), stock)
+
+
+def test_free_init_is_refused():
+    pipe = make("AnimateDiff", guided=False)
+    pipe.enable_free_init()
+    with pytest.raises(ValueError, match=r"call disable_free_init\(\)"):
+        VendiGuidance().on(pipe)
+
+
+def long(name, change=lambda network: None, prompts=(0, 0), numbers=(12,), **settings):
+    """The last latents of calls of more than nine steps, after a change to the network."""
+    pipe, guidance = make(name, guided=False), VendiGuidance(**settings)
+    change(module_of(pipe))
+    for steps in numbers:
+        given = CASES[name].arguments(prompts, guided=True) | {"num_inference_steps": steps}
+        latents = pipe(**given, **guidance.on(pipe))[0]
+    return latents
+
+
+def test_calls_of_any_numbers_of_steps_are_moved_inside():
+    assert long("Flux", numbers=(30, 12)).isfinite().all()
+
+
+@pytest.mark.parametrize("how", ["compile", "compile_repeated_blocks"])
+@pytest.mark.parametrize(("name", "proposal"), [("SDXL", "network"), ("Flux", None)])
+def test_a_compiled_network_is_moved_inside_as_others_are(name, proposal, how):
+    change = methodcaller(how, backend="eager", fullgraph=True)
+    found = long(name, change, proposal=proposal)
+    torch.testing.assert_close(found, long(name, proposal=proposal))
+
+
+def test_a_users_callback_may_be_given_embeddings_with_a_graph():
+    pipe, given = make("SD3", guided=False), CASES["SD3"].arguments([0, 1])
+    given["prompt_embeds"] = 1.0 * given["prompt_embeds"].requires_grad_()
+    inputs = ["latents", "prompt_embeds"]
+    guided = VendiGuidance().on(pipe, callback=lambda *_: {}, callback_tensor_inputs=inputs)
+    assert pipe(**given, **guided)[0].isfinite().all()
 
 
 def test_a_pipeline_whose_steps_a_copy_of_its_scheduler_makes_is_told_what_to_use(sdxl, caplog):

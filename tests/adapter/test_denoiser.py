@@ -3,11 +3,15 @@
 from contextlib import contextmanager
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 
+import diffusers
 import pytest
 import torch
 
 from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
+from vendi_guidance import VendiGuidance
+from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG
 from vendi_guidance.adapter.denoiser import NETWORKS, Network
 from vendi_guidance.adapter.levels import FAMILIES
 from vendi_guidance.adapter.schedule import Watch
@@ -196,6 +200,13 @@ def test_only_steps_that_find_what_cfg_adds_evaluate_more_than_the_rows_of_promp
         assert others == [plain if step % every or not cfg else first for step in range(2)]
 
 
+def test_an_evaluation_keeps_what_its_pipeline_changes_afterwards():
+    cfg, items = ScaledCFG(None, SimpleNamespace(key=1, steps=0)), {"image": 1}
+    cfg.evaluate(Evaluation(None, lambda x, **_: x, (torch.ones(2, 4),), {"joint": items}))
+    items["image"] = 2  # Flux's negative image takes the place of the image
+    assert cfg.evaluations[0].kwargs == {"joint": {"image": 1}}
+
+
 # What cannot be repeated; outputs that a pipeline changes are in the tests of the rounds
 
 
@@ -217,3 +228,10 @@ def test_inputs_that_a_pipeline_changes_are_refused(changed, message):
         call("SDXL", pipe, at_step, guided=False)
     with pytest.raises(ValueError, match="its network is not evaluated between two steps"):
         network.denoise(torch.ones(1))
+
+
+def test_no_rounds_are_made_where_embeddings_are_layers_of_batches():
+    kind = type("HiDreamPipeline", (diffusers.StableDiffusionXLPipeline,), {})
+    pipe = kind(**pipeline("SDXL").components)
+    with pytest.raises(ValueError, match=r"its embeddings are layers of batches: use .*published"):
+        call("SDXL", pipe, num_inference_steps=12, **VendiGuidance().on(pipe))

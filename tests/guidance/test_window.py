@@ -87,6 +87,14 @@ def test_samples_of_each_shape_are_kept_apart_and_saved_together(tmp_path):
     assert loaded.shapes == []
 
 
+def test_each_shape_has_its_own_kernels():
+    window, counts = SlidingWindow(9), (2, 3, 4)
+    for count in counts:
+        window.append(torch.randn(count, count), torch.randn(count, 5))
+    for count in counts:
+        assert len(window.of_shape((count,)).prompt_gram(PROMPT)) == count
+
+
 def test_resizing_keeps_the_newest():
     window = SlidingWindow(6)
     latents, prompts = samples(8)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +10,19 @@ from torch import Tensor, nn
 from vendi_guidance.adapter.arguments import tensor_of
 from vendi_guidance.adapter.cfg import ScaledCFG
 from vendi_guidance.adapter.moved import MovedBlocks
+from vendi_guidance.adapter.patching import entry_of
 from vendi_guidance.adapter.schedule import Watch
+from vendi_guidance.adapter.tokens import uncompiled
 from vendi_guidance.adapter.undistilled import answer
 from vendi_guidance.guidance.inside import Moves
+
+
+def eager(network: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """What evaluates a network with its patched blocks: `forward`, unless that is compiled."""
+    inner = uncompiled(network) if entry_of(network) == "forward" else network._call_impl
+    if inner is network:
+        return forward
+    return lambda *args, **kwargs: answer(None, network, inner, args, kwargs)
 
 
 class Blocks(MovedBlocks):
@@ -48,9 +59,10 @@ class Blocks(MovedBlocks):
 
     def denoise_moved(self, moves: Moves, scale: Tensor | float) -> Tensor:
         """See `Denoiser.denoise_moved`."""
-        self.start()
+        found = self._cfg.evaluations
         with self.moving(moves, object(), self._watch.levels[0].ratio):
-            outputs = [tensor_of(answer(None, *it[:4])) for it in self._cfg.evaluations]
+            answers = (answer(None, it.module, eager(*it[:2]), *it[2:4]) for it in found)
+            outputs = [*map(tensor_of, answers)]
         own, *others = self._parts(outputs)
         return self._clean(others[0].lerp(own, torch.as_tensor(scale).to(own)) if others else own)
 
@@ -63,8 +75,9 @@ class Blocks(MovedBlocks):
     def _clean(self, output: Tensor) -> Tensor:
         return self._watch.denoise(self._watch.step.sample, output, self._watch.levels[0])
 
-    def evaluating(self) -> AbstractContextManager[None]:
-        """Move the blocks in the sampler's evaluations within this context, where they are due."""
+    def evaluating(self) -> AbstractContextManager[bool]:
+        """Move the blocks in the sampler's evaluations within this context, where they are due; its
+        value is whether they are."""
         watch = self._watch
         ratio = max(watch.ahead[:1], default=0) if self._moves and watch.steps else 0
         return self.moving_if_due(watch.steps, ratio)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
+from torch import Tensor
+
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.families import check_attention
 from vendi_guidance.adapter.prompts import ComparedPrompts
@@ -64,15 +66,15 @@ class Call:
                 "of its own"
             )
         self._thread = get_ident()
-        is_due = self._observe(step)
-        if self._prompts.are_needed and (is_due or is_kept):
-            step = replace(step, prompts=self._prompts.features(step.pipeline, tensors))
-        if is_due:
-            try:
+        try:
+            is_due = self._observe(step)
+            if self._prompts.are_needed and (is_due or is_kept):
+                step = replace(step, prompts=self._prompts.features(step.pipeline, tensors))
+            if is_due:
                 step = self._modify(step)
-            except BaseException:
-                self.close()  # its network may serve another call
-                raise
+        except BaseException:
+            self.close()  # its network may serve another call
+            raise
         if is_kept:
             self._engine.remember(step)
         return step
@@ -83,7 +85,8 @@ class Call:
         if self.watch is None:
             return callback(*given)
         tensors = {**given[-1]} if isinstance(given[-1], dict) else {"latents": given[-1]}
-        before = deepcopy(tensors)
+        own = {name: it.detach() if isinstance(it, Tensor) else it for name, it in tensors.items()}
+        before = deepcopy(own)  # which cannot copy a tensor with its graph
         with self.watch.paused():
             changes = callback(*given)
         if self._network is not None:

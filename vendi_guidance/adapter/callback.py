@@ -254,7 +254,10 @@ class VendiGuidance(PipelineCallback):
     def _call_users(self, callback: Callback | None, *given: Any) -> dict[str, Any] | None:
         if callback is None or self._call is None:
             return None if callback is None else callback(*given)
-        return self._call.of_user(callback, *given)
+        changes = self._call.of_user(callback, *given)
+        if getattr(given[0], "interrupt", False):  # diffusers makes no further step
+            self._end()
+        return changes
 
     def _end(self) -> None:
         """Close the current call, if there is one."""

@@ -91,6 +91,8 @@ class ScaledCFG(threading.local):
     def prompt_rows(self, evaluation: Evaluation) -> slice:
         """The rows of a batch that belong to the prompts, one for each sample."""
         rows, count = evaluation.rows, len(self._watch.step.sample)
+        if family_of(self._pipeline).layers_first:
+            raise no_rounds(self._pipeline, "its embeddings are layers of batches")
         if rows % count:
             raise no_rounds(self._pipeline, f"its network gets {rows} rows for {count} samples")
         parts = rows // count
@@ -111,7 +113,9 @@ class ScaledCFG(threading.local):
                 self.rows_evaluated = 0
             self._share = self.share if self._step else 1.0
         output = self._forward(evaluation) if self._share == 1 else self._scaled(evaluation)
-        self.evaluations.append(evaluation._replace(output=output))
+        # pipelines may change an argument's items before the next evaluation
+        own = {name: {**it} if type(it) is dict else it for name, it in evaluation.kwargs.items()}
+        self.evaluations.append(evaluation._replace(kwargs=own, output=output))
         return output
 
     def _scaled(self, evaluation: Evaluation) -> Any:

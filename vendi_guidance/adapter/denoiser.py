@@ -21,10 +21,10 @@ from vendi_guidance.adapter.arguments import (
     timestep_in,
     with_timestep,
 )
-from vendi_guidance.adapter.blocks import Blocks
+from vendi_guidance.adapter.blocks import Blocks, eager
 from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, no_rounds
 from vendi_guidance.adapter.families import family_of
-from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.patching import Patch, entry_of
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.tokens import has_tokens, with_tokens, without_cache
 from vendi_guidance.adapter.undistilled import (
@@ -75,7 +75,7 @@ class Network:
         self._undistilled = None if self._is_auto else undistilled
         self._loras_distill: bool | None = None  # None until `settle` has measured it
         self._patches = [
-            Patch(module, _entry(module), partial(self._wrap, module), watch.is_here)
+            Patch(module, entry_of(module), partial(self._wrap, module), watch.is_here)
             for module in modules
         ]
         prompts_first = family_of(pipeline).prompts_first
@@ -84,7 +84,7 @@ class Network:
         self.without_prompts = self._blocks.without_prompts
         self.denoise_moved, self.move_inside = self._blocks.denoise_moved, self._blocks.move_inside
         if undistilled in (ADAPTERS, AUTO):  # the first patch is the innermost wrapper
-            locks = [one_at_a_time(module, _entry(module)) for module in modules]
+            locks = [one_at_a_time(module, entry_of(module)) for module in modules]
             self._patches = [*locks, *self._patches]
 
     def start(self) -> "Network":
@@ -96,7 +96,7 @@ class Network:
         """Restore the network's `forward` and release the tensors of the last step."""
         for patch in self._patches:
             patch.remove()
-        self._blocks.stop()
+        self._blocks.move_inside(None)
         self.cfg.forget()
 
     @property
@@ -240,8 +240,9 @@ class Network:
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def evaluate(*args: Any, **kwargs: Any) -> Any:
             try:
-                with self._blocks.evaluating():
-                    return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
+                with self._blocks.evaluating() as is_moved:
+                    how = eager(module, forward) if is_moved else forward
+                    return self.cfg.evaluate(Evaluation(module, how, args, kwargs))
             except BaseException:
                 if self._watch.steps:  # the call ends here, and its network may serve another call
                     self.stop()
@@ -290,12 +291,6 @@ def _check(pipeline: Any, actual: Tensor, expected: Tensor, what: str) -> None:
     difference = actual - expected
     if _inner(difference, difference) > TOLERANCE**2 * _inner(expected, expected):
         raise no_rounds(pipeline, f"it {what} in a way that is not known")
-
-
-def _entry(module: nn.Module) -> str:
-    """The method to wrap: the outermost one that is not compiled itself."""
-    compiled = "_compiled_call_impl"  # set by `module.compile()`
-    return "forward" if getattr(module, compiled, None) is None else compiled
 
 
 def _inner(one: Tensor, other: Tensor) -> float:

@@ -19,6 +19,7 @@ class Family:
     ignores_callback: bool = False  # the callback's return value has no effect
     tokens_per_frame: bool = False  # prompt embeddings have a row for each frame of a video
     pools_language_model: bool = False  # pooled embeddings are a language model's, not CLIP's
+    layers_first: bool = False  # in embeddings, before the batch: no rounds
     perturbs_attention: bool = False  # cannot be guided
     no_cfg: float = 1.0  # the largest guidance scale without CFG
 
@@ -31,6 +32,7 @@ FAMILIES = (
     # layers expect the perturbed rows too; first, as each such pipeline is of another family too
     Family("PAGMixin", perturbs_attention=True),
     Family("AnimateDiff", tokens_per_frame=True),  # the UNet's rows are frames
+    Family("HiDream", layers_first=True),
     Family("Kolors", pools_language_model=True),  # encodes prompts with ChatGLM alone
     Family("Krea2", no_cfg=0.0),  # a scale w adds w times the difference, not w - 1
     Family("LuminaPipeline", prompts_first=True),
@@ -75,6 +77,11 @@ def check_pipeline(pipeline: Any) -> None:
         raise ValueError(
             f"{kind} gives its callback no prompts: use "
             f"VendiGuided{family.beginning}(**pipe.components)"
+        )
+    if getattr(pipeline, "free_init_enabled", False):
+        raise ValueError(
+            f"{kind} has FreeInit on, which makes a video several times, each from the one before: "
+            "call disable_free_init()"
         )
     if not callable(pipeline) or family.is_in_place:
         return

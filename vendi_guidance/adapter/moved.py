@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.patching import Patch
-from vendi_guidance.adapter.tokens import named_arguments
+from vendi_guidance.adapter.patching import Patch, entry_of
+from vendi_guidance.adapter.tokens import named_arguments, uncompiled
 from vendi_guidance.guidance.inside import ABOVE, Moves
 
 TEXT = "encoder_hidden_states", "txt"
@@ -25,7 +25,10 @@ OWN_TEXT = "context_block", "txt_attn"
 """Layers of ComfyUI's joint blocks, whose `forward` does not say that it returns text tokens."""
 
 MIDDLE = "mid_block", "middle_block"
-JOINT = "transformer_blocks", "joint_transformer_blocks", "double_blocks", "joint_blocks"
+JOINT = (
+    *("transformer_blocks", "joint_transformer_blocks", "double_stream_blocks"),
+    *("double_blocks", "joint_blocks"),
+)
 """Lists of blocks that are taken before longer ones."""
 
 
@@ -34,38 +37,33 @@ class MovedBlocks:
 
     def __init__(self, networks: list[nn.Module], here: Callable[[], bool]) -> None:
         blocks = [block for block in map(block_of, networks) if block is not None]
-        self._patches = [Patch(it, "forward", partial(self._wrap, it), here) for it in blocks]
+        self._patches = [Patch(it, entry_of(it), partial(self._wrap, it), here) for it in blocks]
         self.has_any, self.has_text = bool(blocks), any(map(has_text, blocks))
         self._moves: Moves | None = None
         self._now: tuple[Moves, object, float] | None = None  # of the evaluation that is made
 
-    def start(self) -> None:
-        for patch in self._patches:
-            patch.apply()
-
-    def stop(self) -> None:
-        """Restore the blocks."""
-        for patch in self._patches:
-            patch.remove()
-        self._moves = None
-
-    def move_inside(self, moves: Moves) -> None:
-        """See `Denoiser.move_inside`."""
+    def move_inside(self, moves: Moves | None) -> None:
+        """See `Denoiser.move_inside`; None ends it."""
         self._moves = moves
 
     @contextmanager
-    def moving(self, moves: Moves, at: object, ratio: float) -> Iterator[None]:
+    def moving(self, moves: Moves, at: object, ratio: float) -> Iterator[bool]:
         """Move the blocks while the context lasts; see `Moves.move`."""
         self._now = moves, at, ratio
+        for patch in self._patches:
+            patch.apply()
         try:
-            yield
+            yield True
         finally:
+            for patch in self._patches:
+                patch.remove()
             self._now = None
 
-    def moving_if_due(self, at: object, ratio: float) -> AbstractContextManager[None]:
-        """`moving` with the moves of `move_inside`, at a noise-to-signal ratio where they apply."""
+    def moving_if_due(self, at: object, ratio: float) -> AbstractContextManager[bool]:
+        """`moving` with the moves of `move_inside`, at a noise-to-signal ratio where they apply;
+        its value is whether they do."""
         if self._moves is None or ratio <= ABOVE:
-            return nullcontext()
+            return nullcontext(False)
         return self.moving(self._moves, at, ratio)
 
     def own_rows(self, rows: int, count: int) -> slice | None:
@@ -74,10 +72,7 @@ class MovedBlocks:
 
     def _wrap(self, block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def moved(*args: Any, **kwargs: Any) -> Any:
-            output = forward(*args, **kwargs)
-            if self._now is None:
-                return output
-            return self._moved(output, named_arguments(block, args, kwargs))
+            return self._moved(forward(*args, **kwargs), named_arguments(block, args, kwargs))
 
         return moved
 
@@ -111,6 +106,7 @@ def has_text(block: nn.Module) -> bool:
 
 def block_of(network: nn.Module) -> nn.Module | None:
     """The block of a network that is moved; None if there is none."""
+    network = uncompiled(network)
     for middle in (getattr(network, name, None) for name in MIDDLE):
         if isinstance(middle, nn.Module):  # ComfyUI calls the layers of a sequence itself
             return middle[-1] if isinstance(middle, nn.Sequential) else middle

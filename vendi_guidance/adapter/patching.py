@@ -47,6 +47,12 @@ class Patch:
                     shared.undo()
 
 
+def entry_of(module: Any) -> str:
+    """The method of a network or layer to wrap: the outermost one that is not compiled itself."""
+    compiled = "_compiled_call_impl"  # set by `module.compile()`
+    return "forward" if getattr(module, compiled, None) is None else compiled
+
+
 class _Replacement:
     """Replaces a method, as an attribute of the object, while the method has patches."""
 

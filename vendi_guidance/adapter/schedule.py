@@ -218,7 +218,11 @@ class Watch(Reader):
 
     def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **kwargs: Any) -> Any:
-            result = inner(*args, **kwargs)
+            try:
+                result = inner(*args, **kwargs)
+            except BaseException:
+                self._is_over = True  # the network may serve another call
+                raise
             given = self._parameters.bind(self.scheduler, *args, **kwargs).arguments
             record = self._record
             if record.first is None or record.first.shape != given["sample"].shape:

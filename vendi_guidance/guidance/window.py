@@ -109,6 +109,8 @@ class SlidingWindow(Samples):
         if shape == self.latent_shape or (self.latent_shape is None and shape not in self._others):
             return
         known, others = self.of_shape(shape), self._others
+        if shape not in others:
+            known.cache = {}  # no longer that of all shapes without samples
         if self.latent_shape is not None:
             alone = copy.copy(self)
             alone._others = {}
