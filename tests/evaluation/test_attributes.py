@@ -179,6 +179,15 @@ def test_the_demos_probes_have_the_shares_of_their_attributes_values(name):
     assert all(sum(one.training) == pytest.approx(1) for one in attributes)
 
 
+@pytest.mark.parametrize(("other", "known"), [("dog", False), ("ear", True)])
+def test_a_demos_probe_is_for_prompts_that_it_knows_all(other, known):
+    _, judges, _, reference = open_scoring(["man", other], "cpu", image_embedder="pixels")
+    assert reference is None and (judges.labels is not None) == known
+    probe = SCRIPTS.parent / "assets" / "demo-photos-probe"
+    with pytest.raises(ValueError, match="knows none of these prompts: leave it out"):
+        open_scoring(["man", other], "cpu", probe=probe)
+
+
 def test_a_probes_folder_has_the_default_attributes_and_it_knows_what_prompts_name(tmp_path):
     looks = [("coat", ["red", "blue"]), ("hat", ["red", "green"])]
     Probe(["a"], looks, "{concept}, {coat} coat, {hat} hat").save_pretrained(tmp_path)

@@ -1,5 +1,6 @@
 """Evaluation of a finished batch."""
 
+import itertools
 import json
 import sys
 from types import SimpleNamespace
@@ -19,22 +20,42 @@ from tests.helpers.batches_at_hand import (
     sample_images,
     save_batch,
 )
+from vendi_guidance.evaluation import inputs
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import evaluate
-from vendi_guidance.evaluation.inputs import looks_by_group, prompt_fidelity
+from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group, prompt_fidelity
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.perceptual import Perceptual
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
 from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
+from vendi_guidance.scores.spectra import Exact
 
 KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt
 
 
 def values(report) -> dict[str, float]:
     return {name: score.value for name, score in report.scores.items()}
+
+
+def test_of_many_images_entropies_of_order_1_are_those_of_whole_prompts(monkeypatch):
+    def scores_of(rows):
+        batch = ScoreInputs(
+            x[rows], Gaussian(1.5), t[rows], Gaussian(0.5), [names[i] for i in rows]
+        )
+        return batch.scores(Exact())
+
+    x, t = torch.randn(60, 4), torch.eye(6).repeat_interleave(10, 0)
+    names = [*map(str, t.argmax(1).tolist())]
+    whole, parts = scores_of(range(60)), itertools.combinations(range(6), 4)
+    four = [scores_of([i for i in range(60) if i // 10 in part]) for part in parts]
+    monkeypatch.setattr(inputs, "MOST", 40)
+    found = scores_of(range(60))
+    assert found["conditional_rke"] == whole["conditional_rke"]
+    for name in ("vendi", "conditional_vendi"):
+        assert found[name] in [pytest.approx(it[name]) for it in four]
 
 
 def test_every_score_is_that_of_the_features():

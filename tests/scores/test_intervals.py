@@ -44,19 +44,21 @@ def test_prompts_are_drawn_whole_and_the_same_of_batches_that_share_them():
 
 
 def test_of_few_prompts_as_large_a_share_of_the_images_of_each_is_drawn():
-    labels = ["a"] * 30 + ["b"] * 10
+    labels = ["a"] * 28 + ["b"] * 12
     subsamples = subsample([labels], [40])
     assert subsamples.unit == "pictures"
     for (rows,) in subsamples.parts:
-        assert sum(int(row) < 30 for row in rows) == 15 and len(rows) == 20
+        assert sum(int(row) < 28 for row in rows) == 21 and len(rows) == 30
 
 
 def test_of_too_few_images_nothing_is_drawn_and_of_many_small_parts():
     assert not subsample([None], [FEWEST_IMAGES - 1]).parts
     assert not subsample([None, None], [100, FEWEST_IMAGES - 1]).parts
     assert subsample([None], [FEWEST_IMAGES]).parts
-    for batch in ([f"prompt {i // 10}" for i in range(20_000)], None):
+    of_many, of_eight = ([f"prompt {i // k}" for i in range(20_000)] for k in (10, 2500))
+    for batch, unit in ((of_many, "prompts"), (of_eight, "prompts"), (None, "pictures")):
         subsamples = subsample([batch], [20_000], count=3)
+        assert subsamples.unit == unit
         assert all(len(rows) <= LARGEST_PART + 1 for (rows,) in subsamples.parts)
 
 

@@ -81,10 +81,11 @@ def open_scoring(
 ) -> tuple[Embedding, Judges, list[str], Path | None]:
     """The embedding and judges of images of these prompts, given the values of the options, a note
     for each embedder that is not available, and the file of the probe's features of real images, if
-    any and if the probe embeds the images. Prompts that a demo model's probe knows have those of
-    the demo by default.
+    any and if the probe embeds the images. Prompts that a demo model's probe all knows have those
+    of the demo by default.
 
-    ValueError if there is no such embedder or judge, or the file holds no attributes;
+    ValueError if there is no such embedder or judge, the file holds no attributes, or the given
+    probe knows no prompt;
     FileNotFoundError if a file or the weights of an embedder or judge are missing.
     """
     transformers.utils.logging.disable_progress_bar()
@@ -103,7 +104,11 @@ def open_scoring(
 
     reference = known = None
     for folder in [probe] if probe else filter(None, map(asset, PROBES)):
-        if known := open_probe(folder, prompts):
+        known = open_probe(folder, prompts)
+        if known is None and probe:
+            raise ValueError(f"the probe in {probe} knows none of these prompts: leave it out")
+        # one word that a demo's probe knows does not make images those of the demo
+        if known and (probe or all(it is not None for it in known.asked(prompts))):
             own = folder.parent / folder.name.removesuffix("-probe")
             encoder: Any = own if own.is_dir() else asset("demo-sdxl")
             prompt_embedder = prompt_embedder or (encoder and f"sdxl:{encoder}")
@@ -112,6 +117,8 @@ def open_scoring(
                 reference = next(folder.glob(TRAINING_FEATURES), None)
             attributes = attributes or next(folder.glob(ATTRIBUTES), None)
             break
+    else:
+        known = None
     embedding = Embedding(
         open_or_replace(open_image_embedder, image_embedder, "dinov2"),
         open_or_replace(open_prompt_embedder, prompt_embedder if prompts else "words", "clip"),

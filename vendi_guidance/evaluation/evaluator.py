@@ -29,7 +29,7 @@ from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.intervals import CURVES_FROM, Convergence
-from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, Spectrum
+from vendi_guidance.scores.spectra import Exact, Lanczos, Spectrum
 from vendi_guidance.scores.subsampling import ENOUGH, LEVEL, Subsamples, subsample
 from vendi_guidance.storage.messages import counted
 
@@ -177,10 +177,8 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
 
 
 def spectrum_for(n: int) -> Spectrum:
-    """How to compute entropies of n images: exactly if that takes only seconds."""
-    if n <= 3000:
-        return Exact()
-    return Lanczos() if n <= 20_000 else Nystrom(2000)
+    """How to compute entropies of n images, exactly if that takes only seconds."""
+    return Exact() if n <= 3000 else Lanczos()
 
 
 def subsample_scores(

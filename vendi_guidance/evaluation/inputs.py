@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import exp
 from typing import Any
 
@@ -13,9 +14,11 @@ from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import Parts
+from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import frechet_distance, kernel_distance, manifold_scores
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
+MOST = 20_000  # images of which entropies of order 1 are computed; more do not fit in memory
 NEIGHBOURS = 5  # k of the balls in precision, recall, density and coverage
 
 
@@ -73,15 +76,25 @@ class ScoreInputs:
     def scores(self, spectrum: Spectrum) -> dict[str, float]:
         """All scores that these inputs allow, by their names in `measures.MEASURES`.
 
-        The spectrum is for entropies of order 1; those of order 2 are always exact.
+        The spectrum is for entropies of order 1, which are of at most `MOST` images; those of order
+        2 are always exact, and of all.
         """
-        found = self.vendi_scores(Entropy(), spectrum)
+        some = self if len(self) <= MOST else self.take(self._some())
+        found = some.vendi_scores(Entropy(), spectrum)
         if self.truncation is not None:
-            truncated = self.vendi_scores(Entropy(truncation=self.truncation), spectrum)
+            truncated = some.vendi_scores(Entropy(truncation=self.truncation), spectrum)
             found |= {f"truncated_{name}": value for name, value in truncated.items()}
         order_2 = self.vendi_scores(Entropy(order=2), Exact())
         found |= {name.replace("vendi", "rke"): value for name, value in order_2.items()}
         return found | dict(self._by_prompt()) | dict(self.against_reference())
+
+    def _some(self) -> Tensor:
+        """The sorted rows of the images of prompts chosen at random, `MOST` in all."""
+        groups = [*rows_by_label(self.prompts or range(len(self)), len(self)).values()]
+        generator = torch.Generator().manual_seed(0)
+        order = torch.randperm(len(groups), generator=generator, device="cpu").tolist()
+        rows = [*chain.from_iterable(groups[i] for i in order)]
+        return torch.tensor(sorted(rows[:MOST]), device="cpu")
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
         if self.prompts is not None and self.x.any(1).all():

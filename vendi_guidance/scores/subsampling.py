@@ -94,7 +94,8 @@ def subsample(
     seed: int = 0,
     largest: int = LARGEST_PART,
 ) -> Subsamples:
-    """`count` random subsets of at most half of each batch, and at most `largest` items.
+    """`count` random subsets of at most half of each batch, or three quarters of the items where
+    there are few labels, and at most `largest` items.
 
     `batches` are the labels of each batch's items, such as prompts, or None; `sizes` their numbers
     of items. Paired if all have the same labels. There are no parts if a batch is too small.
@@ -104,18 +105,16 @@ def subsample(
         rows_by_label(labels or [None] * size, size)
         for labels, size in zip(batches, sizes, strict=True)
     ]
-    share = min(0.5, largest / max(sizes))
-    if all(
-        len(groups) >= FEWEST_PROMPTS and size / len(groups) * FEWEST_PROMPTS / 2 <= largest
-        for groups, size in zip(members, sizes, strict=True)
-    ):
+    if all(len(groups) >= FEWEST_PROMPTS for groups in members):
         n = min(map(len, members))
-        m = max(FEWEST_PROMPTS // 2, math.floor(share * n))
+        m = max(FEWEST_PROMPTS // 2, math.floor(min(0.5, largest / max(sizes)) * n))
         paired = all(groups.keys() == members[0].keys() for groups in members)
-        parts = [_draw_prompts(members, m, paired, generator) for _ in range(count)]
+        parts = [_draw_prompts(members, m, paired, generator, largest) for _ in range(count)]
         return Subsamples(parts, "prompts", math.sqrt(m / (n - m)), n - 1, paired)
     if min(sizes) < FEWEST_IMAGES:
         return Subsamples()
+    # scores of a few images of each prompt saturate, so that those of halves vary too little
+    share = min(0.5 if None in batches else 0.75, largest / max(sizes))
     parts = [
         tuple(_draw_images(groups, share, generator) for groups in members) for _ in range(count)
     ]
@@ -138,17 +137,23 @@ def mean_over_prompts(
 
 
 def _draw_prompts(
-    members: list[dict[Hashable, list[int]]], m: int, paired: bool, generator: torch.Generator
+    members: list[dict[Hashable, list[int]]],
+    m: int,
+    paired: bool,
+    generator: torch.Generator,
+    most: int,
 ) -> tuple[Tensor, ...]:
-    """For each batch, the sorted rows of m random labels; the same labels if paired."""
+    """For each batch, at most `most` sorted rows of m random labels, the same ones if paired."""
     parts: list[Tensor] = []
     for groups in members:
         if not parts or not paired:
             labels = list(groups)
             order = torch.randperm(len(labels), generator=generator, device="cpu")
             chosen = [labels[i] for i in order[:m]]
-        rows = chain(*(groups[label] for label in chosen))
-        parts.append(torch.tensor(sorted(rows), device="cpu"))
+        rows = torch.tensor([*chain(*(groups[label] for label in chosen))], device="cpu")
+        if len(rows) > most:
+            rows = rows[torch.randperm(len(rows), generator=generator, device="cpu")[:most]]
+        parts.append(rows.sort().values)
     return tuple(parts)
 
 
