@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -163,11 +164,17 @@ def test_it_is_said_after_how_many_images_of_a_prompt_new_ones_repeat_old_ones(t
 
 
 @pytest.mark.parametrize("name", ["lpips", "dreamsim"])
-def test_images_of_a_prompt_are_compared_by_a_perceptual_distance(monkeypatch, name):
+def test_images_of_a_prompt_are_compared_by_a_perceptual_distance(monkeypatch, name, tmp_path):
     network, scale = torch.nn.Module(), 2 if name == "lpips" else 1  # which takes [-1, 1]
     network.forward = lambda a, b: (a - b).abs().mean(dim=(1, 2, 3), keepdim=True)
     prepared = network, lambda image: torch.from_numpy(np.asarray(image) / 255).movedim(2, 0)[None]
-    made = {"LPIPS": lambda net, verbose: network, "dreamsim": lambda device, cache_dir: prepared}
+
+    def dreamsim(device, cache_dir):
+        Path(cache_dir).mkdir()  # as the package does, in a folder that must exist
+        return prepared
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch/hub"))
+    made = {"LPIPS": lambda net, verbose: network, "dreamsim": dreamsim}
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(**made))
     images, judges = greys(0, 51, 255, 0, 102, 7), Judges(perceptual=[Perceptual(name)])
     found = evaluate(images, [*"aaabbc"], judges=judges, embedding=EMBEDDING).scores[name]

@@ -28,8 +28,9 @@ class Perceptual:
             raise ImportError(f"{name} is not installed: pip install {name}") from None
         try:
             if name == "dreamsim":
-                folder = str(Path(torch.hub.get_dir(), name))  # by default the current folder
-                self.network, self.prepare = library.dreamsim(device=device, cache_dir=folder)
+                folder = Path(torch.hub.get_dir(), name)  # by default the current folder
+                folder.parent.mkdir(parents=True, exist_ok=True)  # it makes only the last one
+                self.network, self.prepare = library.dreamsim(device=device, cache_dir=str(folder))
             else:
                 self.network = library.LPIPS(net="alex", verbose=False).eval().to(device)
                 self.prepare = lambda image: 2 * resized(image, 256)[None] - 1
