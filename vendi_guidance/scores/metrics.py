@@ -58,6 +58,7 @@ class EntropyMetric(Metric):
 
     count: Tensor
     x: list[Tensor]
+    _in_forward = False
 
     def __init__(
         self, kernels: Sequence[Kernel], entropy: Entropy, spectrum: Spectrum, **kwargs: Any
@@ -98,6 +99,20 @@ class EntropyMetric(Metric):
             entropies = self.spectrum.entropies(_joined(features), parts, self.entropy)
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
         return torch.stack(signed).sum().exp()
+
+    def reset(self) -> None:
+        """Forgets all items."""
+        super().reset()
+        if not self._in_forward:
+            self._widths = self._maps = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Adds a batch and returns its score; resets in between, but batches must agree in d."""
+        self._in_forward = True
+        try:
+            return super().forward(*args, **kwargs)
+        finally:
+            self._in_forward = False
 
     def _add(self, *batch: Features) -> None:
         features = [as_features(each) for each in batch]
