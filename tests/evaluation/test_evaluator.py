@@ -203,7 +203,11 @@ def test_one_image_and_images_that_are_all_alike_score_one():
     assert report.scores["vendi"].low is None
     for level in (0, 1):  # all black, and white
         x = torch.full((30, 3), float(level))
-        found = values(report_of(30, prompts=["one"] * 30, image=x, kernel_image=None))
+        given = {"prompts": ["one"] * 30, "image": x, "kernel_image": None, "group_size": 4}
+        report = report_of(30, **given)
+        found, why = values(report), "(an image has zero features)"
+        said = f"in-batch similarity {why}, in-group Vendi {why}."
+        assert any(said in note for note in report.notes) == (not level)
         assert found.pop("in_batch_similarity", None) == (pytest.approx(1) if level else None)
         assert found == pytest.approx(dict.fromkeys(found, 1.0))
 

@@ -220,17 +220,18 @@ def _embed_references(
 
 
 def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples) -> str:
-    """A sentence that lists results left out for lack of images, with how many they need, or ""."""
+    """A sentence that lists results left out, with how many images they need or why, or ""."""
     n, size = len(inputs), counted(len(inputs), "image")
     left_out = []
     if not subsamples.parts:
         left_out.append(f"confidence intervals (they need {ENOUGH})")
     if n < CURVES_FROM:
         left_out.append(f"convergence curves ({CURVES_FROM} images)")
-    if inputs.prompts is not None and len(set(inputs.prompts)) == n:
-        left_out.append("in-batch similarity (2 images of a prompt)")
+    zero = "" if inputs.x.any(1).all() else "an image has zero features"
+    if inputs.prompts is not None and "in_batch_similarity" not in scores:
+        left_out.append(f"in-batch similarity ({zero or '2 images of a prompt'})")
     if inputs.group_size is not None and "group_vendi" not in scores:
-        left_out.append(f"in-group Vendi ({inputs.group_size} images of a prompt)")
+        left_out.append(f"in-group Vendi ({zero or f'{inputs.group_size} images of a prompt'})")
     if inputs.reference is not None and "precision" not in scores:
         size += f" and {counted(len(inputs.reference), 'reference image')}"
         left_out.append(f"precision and recall ({NEIGHBOURS + 1} of both)")
