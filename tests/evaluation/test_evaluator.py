@@ -140,13 +140,16 @@ def test_groups_come_from_the_least_to_the_most_diverse():
     assert same.rows == tuple(range(16))
 
 
-def test_near_duplicates_are_shown_by_the_names_of_their_files(tmp_path):
+def test_near_duplicates_are_shown_by_the_names_of_their_files(tmp_path, monkeypatch):
     folder = save_batch(tmp_path / "grey", greys(0, 100, 100, 101, 250), [{"prompt": "a"}] * 5)
     report = evaluate(folder, embedding=EMBEDDING)
     first, *others = report.analysis.near_duplicates
     assert first == (1, 2, 1.0) and {pair[:2] for pair in others} == {(1, 3), (2, 3)}
-    assert "Near-duplicates: 3 pairs" in report.notes[-1]
+    assert "Near-duplicates: 3 pairs;" in report.notes[-1]
     assert "1.png: a and 2.png: a: 1.000" in report.save(tmp_path / "out").read_text("utf-8")
+    monkeypatch.setattr("vendi_guidance.evaluation.analysis.DENSE_UP_TO", 20)
+    said = "Near-duplicates: at least 100 pairs in a random sample of 20 images; see"
+    assert said in report_of(30, image=torch.ones(30, 2)).notes[-1]
 
 
 def test_it_is_said_after_how_many_images_of_a_prompt_new_ones_repeat_old_ones(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vendi_guidance.evaluation.analysis import analyse
+from vendi_guidance.evaluation.analysis import LISTED, analyse
 from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     DINOV2_AND_CLIP,
@@ -104,7 +104,10 @@ def evaluate(
     notes = [judged.batch.note, _left_out(inputs, scores, subsamples), _of_real_images(inputs)]
     notes.append(_of_repeats(analysis.convergence.get("within_prompt")))
     if alike := len(analysis.near_duplicates):
-        notes.append(f"Near-duplicates: {counted(alike, 'pair')}, which the page shows.")
+        pairs = "at least " * (alike == LISTED) + counted(alike, "pair")
+        if (sample := analysis.looked_at["modes"]) < len(inputs):
+            pairs += f" in a random sample of {sample:,} images"
+        notes.append(f"Near-duplicates: {pairs}; see the page.")
     return Report(
         name=name or batch.name or "the batch",
         scores=scores,
