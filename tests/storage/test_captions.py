@@ -1,6 +1,8 @@
 """Captions of image folders in the usual layouts, and in the headers of images."""
 
 import json
+import os
+from unittest.mock import Mock
 
 import pytest
 from PIL import Image
@@ -176,6 +178,12 @@ LOOP = {"1": node("KSampler", positive=["2", 0]), "2": node("A", positive=["1", 
 def test_the_prompt_is_found_in_the_text_chunks_of_a_png(tmp_path, texts, found):
     save_image(tmp_path / "a.png", Image.new("RGB", (2, 2)), texts)
     assert embedded_prompt(tmp_path / "a.png") == found
+
+
+def test_a_named_pipe_is_not_opened_which_would_wait_forever(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "open", Mock(side_effect=pytest.fail.Exception))
+    assert embedded_prompt(tmp_path / "a.png") is None
 
 
 def test_the_prompt_is_found_in_the_comment_of_a_jpeg_and_said_to_be(tmp_path):

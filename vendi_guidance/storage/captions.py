@@ -138,6 +138,8 @@ def _from_subfolders(folder: Path, files: Sequence[Path]) -> Captions | None:
 
 def embedded_prompt(file: Path) -> tuple[str, str] | None:
     """The program and the prompt in an image file's header; None if there is none."""
+    if not file.is_file():  # opening a named pipe would wait forever
+        return None
     with suppress(Exception):  # anything may stand there
         with Image.open(file, formats=("PNG", "JPEG", "WEBP")) as image:
             texts = dict(image.info)
