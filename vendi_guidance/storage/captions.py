@@ -145,6 +145,8 @@ def embedded_prompt(file: Path) -> tuple[str, str] | None:
             texts = dict(image.info)
             if "exif" in texts and (comment := image.getexif().get_ifd(0x8769).get(0x9286)):
                 texts["parameters"] = comment[8:].decode("utf-16-be")  # after b"UNICODE\0"
+        if {"prompt", "seed", "versions"} <= {*texts} and (prompt := texts["prompt"].strip()):
+            return "vendi-guidance", prompt
         for name, (program, read) in READERS.items():
             if name in texts and (prompt := str(read(texts[name]) or "").strip()):
                 return program, prompt
