@@ -255,10 +255,11 @@ def test_features_of_prompts_and_labels_of_a_file_that_cannot_be_read_are_left_o
     assert report.scores["fidelity"].value == 4 / 5 and report.settings["labeled"] == 5
 
 
-def test_attributes_without_prompts_are_refused_before_any_image_is_read():
-    judges = Judges(attributes=[Attribute("hair", ("brown", "black"))])
+@pytest.mark.parametrize("given", [{"attributes": [Attribute("hair", ("brown", "black"))]}, {}])
+def test_what_needs_prompts_is_refused_without_before_any_image_is_read(given):
+    embedding = Embedding(FromFunction(None, "none"), "clip" if given else torch.eye(4))
     with pytest.raises(ValueError, match="give the prompts too"):
-        evaluate(sample_images(4), judges=judges, embedding=Embedding(FromFunction(None, "none")))
+        evaluate(sample_images(4), judges=Judges(**given), embedding=embedding)
 
 
 @pytest.mark.parametrize(

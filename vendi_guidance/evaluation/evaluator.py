@@ -64,7 +64,7 @@ def evaluate(
 
     Raises:
         ValueError: no images, or the wrong number of prompts or labels; features with NaN; a CLIP
-            without prompts; or a setting that a kernel or a score refuses.
+            or features of prompts without prompts; or a setting that a kernel or a score refuses.
         FileNotFoundError: a folder or an embedder's weights do not exist.
 
     Example:
@@ -78,8 +78,11 @@ def evaluate(
         [4.0, 2.0]
     """
     batch = as_batch(images, prompts)
-    if batch.prompts is None and (judges.clip or judges.attributes or judges.perceptual):
-        raise ValueError("this judge needs prompts: give the prompts too")
+    if batch.prompts is None:
+        if judges.clip or judges.attributes or judges.perceptual:
+            raise ValueError("this judge needs prompts: give the prompts too")
+        if isinstance(embedding.prompt, (Tensor, np.ndarray)):
+            raise ValueError("features of prompts are no prompts: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
     real, unread = _embed_references(references, embedding.image, reader)
