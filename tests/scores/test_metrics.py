@@ -139,10 +139,12 @@ def test_forward_merge_and_reset(spectrum):
         metric.reset()
         with pytest.raises(ValueError, match=f"{type(metric).__name__} has seen no items"):
             metric.compute()
-        metric.update(features[0][:, :4], *features[1:])
+        narrow = features[0][:, :4], *features[1:]
+        metric.update(*narrow)
         for add in (metric, metric.update):
             with pytest.raises(ValueError, match="batches must agree in d"):
                 add(*features)
+        assert float(metric.compute()) == pytest.approx(expected(metric, narrow))
         metric.reset()
         assert float(fed(metric, features).compute()) == pytest.approx(expected(metric, features))
 

@@ -58,7 +58,6 @@ class EntropyMetric(Metric):
 
     count: Tensor
     x: list[Tensor]
-    _in_forward = False
 
     def __init__(
         self, kernels: Sequence[Kernel], entropy: Entropy, spectrum: Spectrum, **kwargs: Any
@@ -103,16 +102,10 @@ class EntropyMetric(Metric):
     def reset(self) -> None:
         """Forgets all items."""
         super().reset()
-        if not self._in_forward:
-            self._widths = self._maps = None
+        self._widths = self._maps = None
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Adds a batch and returns its score; resets in between, but batches must agree in d."""
-        self._in_forward = True
-        try:
-            return super().forward(*args, **kwargs)
-        finally:
-            self._in_forward = False
+    # adds a batch, which may be refused, before it resets; its score takes far longer than adding
+    _forward_reduce_state_update = Metric._forward_full_state_update
 
     def _add(self, *batch: Features) -> None:
         features = [as_features(each) for each in batch]
