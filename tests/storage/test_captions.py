@@ -184,7 +184,7 @@ def test_the_prompt_is_found_in_the_text_chunks_of_a_png(tmp_path, texts, found)
 def test_a_named_pipe_is_not_opened_which_would_wait_forever(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "a.png")
     monkeypatch.setattr(Image, "open", Mock(side_effect=pytest.fail.Exception))
-    assert embedded_prompt(tmp_path / "a.png") is None
+    assert find_captions(tmp_path, [tmp_path / "a.png"]) is None
 
 
 def test_the_prompt_is_found_in_the_comment_of_a_jpeg_and_said_to_be(tmp_path):

@@ -78,11 +78,9 @@ def evaluate(
         [4.0, 2.0]
     """
     batch = as_batch(images, prompts)
-    if batch.prompts is None:
-        if judges.clip or judges.attributes or judges.perceptual:
-            raise ValueError("this judge needs prompts: give the prompts too")
-        if isinstance(embedding.prompt, (Tensor, np.ndarray)):
-            raise ValueError("features of prompts are no prompts: give the prompts too")
+    given = isinstance(embedding.prompt, (Tensor, np.ndarray))  # features of prompts
+    if batch.prompts is None and (given or judges.clip or judges.attributes or judges.perceptual):
+        raise ValueError("this judge or the features of prompts need them: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
     real, unread = _embed_references(references, embedding.image, reader)

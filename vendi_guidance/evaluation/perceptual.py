@@ -40,11 +40,10 @@ class Perceptual:
     @torch.no_grad()
     def distances(self, images: LazyImages, prompts: Sequence[str]) -> Tensor:
         """(n,) float64 mean distances of each image from the others of its prompt; NaN without."""
-        found = torch.full((len(images),), torch.nan, dtype=torch.float64, device="cpu")
+        found = torch.empty(len(images), dtype=torch.float64, device="cpu")
         for rows in rows_by_label(prompts, len(images)).values():
-            if len(rows) == 1:
-                continue
+            others = len(rows) - 1 or torch.nan
             pixels = torch.cat([self.prepare(images[row]) for row in rows]).to(self.device)
             for row, one in zip(rows, pixels, strict=True):  # an image is at distance 0 from itself
-                found[row] = self.network(one.expand_as(pixels), pixels).sum() / (len(rows) - 1)
+                found[row] = self.network(one.expand_as(pixels), pixels).sum() / others
         return found

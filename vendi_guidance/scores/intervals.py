@@ -194,8 +194,7 @@ def _by_rows(
 
     def of_rows(rows: Tensor | None) -> float:
         taken = items if rows is None else [_take(entries, rows) for entries in items]
-        found = score(*taken, *arguments[len(items) :], **options)
-        if found is None:  # such as in-group Vendi without a group
+        if (found := score(*taken, *arguments[len(items) :], **options)) is None:
             raise ValueError(f"a subset of {len(taken[0])} items has no score: give more items")
         return float(found)
 

@@ -114,8 +114,8 @@ def _from_text_files(files: Sequence[Path]) -> Captions:
 
 
 def _from_images(files: Sequence[Path]) -> Captions:
-    """The prompts that programs wrote into their images."""
-    found = {file: said for file in files if (said := embedded_prompt(file)) is not None}
+    """The prompts that programs wrote into their images; a named pipe would keep us waiting."""
+    found = {file: said for file in filter(Path.is_file, files) if (said := embedded_prompt(file))}
     programs = sorted({program for program, _ in found.values()})
     source = f"the metadata that {', '.join(programs)} wrote into the images"
     return Captions(source, {file: prompt for file, (_, prompt) in found.items()})
@@ -138,8 +138,6 @@ def _from_subfolders(folder: Path, files: Sequence[Path]) -> Captions | None:
 
 def embedded_prompt(file: Path) -> tuple[str, str] | None:
     """The program and the prompt in an image file's header; None if there is none."""
-    if not file.is_file():  # opening a named pipe would wait forever
-        return None
     with suppress(Exception):  # anything may stand there
         with Image.open(file, formats=("PNG", "JPEG", "WEBP")) as image:
             texts = dict(image.info)
