@@ -61,6 +61,16 @@ def test_the_nearest_known_name_is_suggested(words, suggestion, tmp_path):
     assert suggestion in result.output
 
 
+def test_output_in_any_encoding_has_a_mark_for_what_it_lacks(monkeypatch):
+    @click.command
+    def sigma():
+        click.echo("σ = 3")
+
+    monkeypatch.setattr(commands.main, "get_command", lambda context, name: sigma)
+    result = CliRunner(charset="cp1252").invoke(commands.main, ["evaluate"])
+    assert said_by(result) == "? = 3\n"
+
+
 def test_a_traceback_is_there_for_those_who_ask(monkeypatch):
     words = ["evaluate", "no-such-folder", "--output", "report"]
     result = CliRunner().invoke(commands.main, words)

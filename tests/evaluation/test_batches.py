@@ -1,5 +1,7 @@
 """Batches from folders, arrays, tensors, datasets and images."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,8 @@ def test_one_channel_is_grey_four_are_shown_on_white_and_sizes_may_differ():
         (BYTES[0, 0, 0], None, "4 dimensions, got shape .3,."),
         (np.zeros((2, 4, 5, 7), np.uint8), None, "got .4, 5, 7."),
         ([7], None, "an image must be a PIL image.*got int"),
+        (SimpleNamespace(column_names={}), None, "needs numbered rows: take a split"),
+        (SimpleNamespace(column_names=[], features={}), None, "rows: .* without streaming"),
         ({}, None, "images must be a folder.*got dict"),
         ([], None, "there are no images"),
         (BYTES, ["a"] * 2, "got 3 images and 2 prompts: give one prompt for each"),

@@ -3,6 +3,7 @@
 import itertools
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -160,13 +161,16 @@ def test_groups_come_from_the_least_to_the_most_diverse():
     assert same.rows == tuple(range(16))
 
 
-def test_near_duplicates_are_shown_by_the_names_of_their_files(tmp_path):
+def test_near_duplicates_are_shown_by_the_names_of_their_files(tmp_path, monkeypatch):
     folder = save_batch(tmp_path / "grey", greys(0, 100, 100, 101, 250), [{"prompt": "a"}] * 5)
     report = evaluate(folder, embedding=EMBEDDING)
     first, *others = report.analysis.near_duplicates
     assert first == (1, 2, 1.0) and {pair[:2] for pair in others} == {(1, 3), (2, 3)}
-    assert "Near-duplicates: 3 pairs" in report.notes[-1]
+    assert "Near-duplicates: 3 pairs;" in report.notes[-1]
     assert "1.png: a and 2.png: a: 1.000" in report.save(tmp_path / "out").read_text("utf-8")
+    monkeypatch.setattr("vendi_guidance.evaluation.analysis.DENSE_UP_TO", 20)
+    said = "Near-duplicates: at least 100 pairs in a random sample of 20 images; see"
+    assert said in report_of(30, image=torch.ones(30, 2)).notes[-1]
 
 
 def test_it_is_said_after_how_many_images_of_a_prompt_new_ones_repeat_old_ones(tmp_path):
@@ -184,11 +188,18 @@ def test_it_is_said_after_how_many_images_of_a_prompt_new_ones_repeat_old_ones(t
 
 
 @pytest.mark.parametrize("name", ["lpips", "dreamsim"])
-def test_images_of_a_prompt_are_compared_by_a_perceptual_distance(monkeypatch, name):
+def test_images_of_a_prompt_are_compared_by_a_perceptual_distance(monkeypatch, name, tmp_path):
     network, scale = torch.nn.Module(), 2 if name == "lpips" else 1  # which takes [-1, 1]
-    network.forward = lambda a, b: (a - b).abs().mean(dim=(1, 2, 3), keepdim=True)
+    # an image's distance from itself is a rounding error
+    network.forward = lambda a, b: (a - b).abs().mean(dim=(1, 2, 3), keepdim=True) + 1e-8
     prepared = network, lambda image: torch.from_numpy(np.asarray(image) / 255).movedim(2, 0)[None]
-    made = {"LPIPS": lambda net, verbose: network, "dreamsim": lambda device, cache_dir: prepared}
+
+    def dreamsim(device, cache_dir):
+        Path(cache_dir).mkdir()  # as the package does, in a folder that must exist
+        return prepared
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch/hub"))
+    made = {"LPIPS": lambda net, verbose: network, "dreamsim": dreamsim}
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(**made))
     images, judges = greys(0, 51, 255, 0, 102, 7), Judges(perceptual=[Perceptual(name)])
     found = evaluate(images, [*"aaabbc"], judges=judges, embedding=EMBEDDING).scores[name]
@@ -216,7 +227,11 @@ def test_one_image_and_images_that_are_all_alike_score_one():
     assert report.scores["vendi"].low is None
     for level in (0, 1):  # all black, and white
         x = torch.full((30, 3), float(level))
-        found = values(report_of(30, prompts=["one"] * 30, image=x, kernel_image=None))
+        given = {"prompts": ["one"] * 30, "image": x, "kernel_image": None, "group_size": 4}
+        report = report_of(30, **given)
+        found, why = values(report), "(an image has zero features)"
+        said = f"in-batch similarity {why}, in-group Vendi {why}."
+        assert any(said in note for note in report.notes) == (not level)
         assert found.pop("in_batch_similarity", None) == (pytest.approx(1) if level else None)
         assert found == pytest.approx(dict.fromkeys(found, 1.0))
 
@@ -261,10 +276,11 @@ def test_features_of_prompts_and_labels_of_a_file_that_cannot_be_read_are_left_o
     assert report.scores["fidelity"].value == 4 / 5 and report.settings["labeled"] == 5
 
 
-def test_attributes_without_prompts_are_refused_before_any_image_is_read():
-    judges = Judges(attributes=[Attribute("hair", ("brown", "black"))])
+@pytest.mark.parametrize("given", [{"attributes": [Attribute("hair", ("brown", "black"))]}, {}])
+def test_what_needs_prompts_is_refused_without_before_any_image_is_read(given):
+    embedding = Embedding(FromFunction(None, "none"), "clip" if given else torch.eye(4))
     with pytest.raises(ValueError, match="give the prompts too"):
-        evaluate(sample_images(4), judges=judges, embedding=Embedding(FromFunction(None, "none")))
+        evaluate(sample_images(4), judges=Judges(**given), embedding=embedding)
 
 
 @pytest.mark.parametrize(

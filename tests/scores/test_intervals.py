@@ -11,6 +11,7 @@ from scipy.stats import t as student
 
 from tests.helpers.every_score import normal
 from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.scores.alignment import group_vendi
 from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.functional import (
     cluster_vendi,
@@ -217,6 +218,7 @@ K = Gaussian(1.0)
         (lambda: score_interval(rke), "there are no items"),
         (lambda: score_interval(cluster_vendi, X, "abc", K), r"same items, got n = \[40, 3\]"),
         (lambda: score_interval(rke, iter(X), K), "a tensor, an array or a sequence"),
+        (lambda: score_interval(group_vendi, X, LABELS[:40]), "20 items has no score: give more"),
         (lambda: convergence(rke, X[:39], K), "at least 40, or the sizes"),
         (lambda: convergence(rke, X, K, repeats=0), "at least 1, got 0"),
         (lambda: convergence(rke, X, K, sizes=[20, 41]), r"n = 40.* got \[20, 41\]"),

@@ -126,7 +126,7 @@ def test_two_processes_score_as_one_does(tmp_path):
 @early
 def test_forward_merge_and_reset(spectrum):
     """A forward scores the batch and adds it; a merged metric has seen what both have; a reset one
-    nothing, though it remembers the width."""
+    nothing, and takes items of another width, as a forward does not."""
     for metric, features in metrics(spectrum):
         score = metric(*(each[:10].clone().requires_grad_() for each in features))
         start = expected(metric, [each[:10] for each in features])
@@ -139,8 +139,13 @@ def test_forward_merge_and_reset(spectrum):
         metric.reset()
         with pytest.raises(ValueError, match=f"{type(metric).__name__} has seen no items"):
             metric.compute()
-        with pytest.raises(ValueError, match="batches must agree in d"):
-            metric.update(features[0][:, :4], *features[1:])
+        narrow = features[0][:, :4], *features[1:]
+        metric.update(*narrow)
+        for add in (metric, metric.update):
+            with pytest.raises(ValueError, match="batches must agree in d"):
+                add(*features)
+        assert float(metric.compute()) == pytest.approx(expected(metric, narrow))
+        metric.reset()
         assert float(fed(metric, features).compute()) == pytest.approx(expected(metric, features))
 
 

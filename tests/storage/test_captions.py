@@ -1,6 +1,8 @@
 """Captions of image folders in the usual layouts, and in the headers of images."""
 
 import json
+import os
+from unittest.mock import Mock
 
 import pytest
 from PIL import Image
@@ -168,6 +170,7 @@ LOOP = {"1": node("KSampler", positive=["2", 0]), "2": node("A", positive=["1", 
         ({"parameters": "Steps: 20, Sampler: Euler"}, None),
         ({"prompt": json.dumps(GRAPH), "workflow": "{}"}, ("ComfyUI", "a cat")),
         ({"prompt": json.dumps(FLUX)}, ("ComfyUI", "a dog")),
+        ({"prompt": " a cat\n", "seed": 1, "versions": {}}, ("vendi-guidance", "a cat")),
         ({"invokeai_metadata": '{"positive_prompt": "a cat", "seed": 1}'}, ("InvokeAI", "a cat")),
         *(({"prompt": text}, None) for text in (json.dumps(LOOP), "[" * 9999, "[1]", "a cat", "")),
         *(({"invokeai_metadata": text}, None) for text in ("{}", '{"positive_prompt": " "}', "x")),
@@ -176,6 +179,12 @@ LOOP = {"1": node("KSampler", positive=["2", 0]), "2": node("A", positive=["1", 
 def test_the_prompt_is_found_in_the_text_chunks_of_a_png(tmp_path, texts, found):
     save_image(tmp_path / "a.png", Image.new("RGB", (2, 2)), texts)
     assert embedded_prompt(tmp_path / "a.png") == found
+
+
+def test_a_named_pipe_is_not_opened_which_would_wait_forever(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "open", Mock(side_effect=pytest.fail.Exception))
+    assert find_captions(tmp_path, [tmp_path / "a.png"]) is None
 
 
 def test_the_prompt_is_found_in_the_comment_of_a_jpeg_and_said_to_be(tmp_path):

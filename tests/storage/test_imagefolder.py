@@ -63,6 +63,8 @@ def test_a_run_reads_back_as_it_was_written(tmp_path):
     text = (tmp_path / METADATA).read_text(encoding="utf-8")
     assert text.isascii()  # one line per image, whatever the prompt
     assert [json.loads(line)["prompt"] for line in text.splitlines()] == AWKWARD
+    append_rows(tmp_path / METADATA, [{"file_name": f"./{image_name(0)}", "prompt": "again"}])
+    assert read_metadata(tmp_path) == run
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The command line: the group `vendi-guidance` and its commands."""
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -25,6 +26,8 @@ class _LazyGroup(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         end_with_launcher()  # before the imports, which take seconds
+        if hasattr(sys.stdout, "reconfigure"):  # stderr never fails on a letter it cannot encode
+            sys.stdout.reconfigure(errors="replace")
         return super().invoke(context)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:

@@ -198,6 +198,8 @@ def _is_number(value: Any) -> bool:
 
 def _from_dataset(dataset: Any) -> Batch:
     """A batch from the first columns of images and of prompts in a `datasets.Dataset`."""
+    if not (hasattr(dataset, "features") and hasattr(dataset, "__len__")):
+        raise ValueError("a dataset needs numbered rows: take a split, loaded without streaming")
     kinds = {name: type(kind).__name__ for name, kind in dataset.features.items()}
     images = [name for name, kind in kinds.items() if kind == "Image"]
     if not images:

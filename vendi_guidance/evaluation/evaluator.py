@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vendi_guidance.evaluation.analysis import analyse
+from vendi_guidance.evaluation.analysis import LISTED, analyse
 from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     DINOV2_AND_CLIP,
@@ -64,7 +64,7 @@ def evaluate(
 
     Raises:
         ValueError: no images, or the wrong number of prompts or labels; features with NaN; a CLIP
-            without prompts; or a setting that a kernel or a score refuses.
+            or features of prompts without prompts; or a setting that a kernel or a score refuses.
         FileNotFoundError: a folder or an embedder's weights do not exist.
 
     Example:
@@ -78,8 +78,9 @@ def evaluate(
         [4.0, 2.0]
     """
     batch = as_batch(images, prompts)
-    if batch.prompts is None and (judges.clip or judges.attributes or judges.perceptual):
-        raise ValueError("this judge needs prompts: give the prompts too")
+    given = isinstance(embedding.prompt, (Tensor, np.ndarray))  # features of prompts
+    if batch.prompts is None and (given or judges.clip or judges.attributes or judges.perceptual):
+        raise ValueError("this judge or the features of prompts need them: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
     real, unread = _embed_references(references, embedding.image, reader)
@@ -104,7 +105,10 @@ def evaluate(
     notes = [judged.batch.note, _left_out(inputs, scores, subsamples), _of_real_images(inputs)]
     notes.append(_of_repeats(analysis.convergence.get("within_prompt")))
     if alike := len(analysis.near_duplicates):
-        notes.append(f"Near-duplicates: {counted(alike, 'pair')}, which the page shows.")
+        pairs = "at least " * (alike == LISTED) + counted(alike, "pair")
+        if (sample := analysis.looked_at["modes"]) < len(inputs):
+            pairs += f" in a random sample of {sample:,} images"
+        notes.append(f"Near-duplicates: {pairs}; see the page.")
     return Report(
         name=name or batch.name or "the batch",
         scores=scores,
@@ -218,17 +222,18 @@ def _embed_references(
 
 
 def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples) -> str:
-    """A sentence that lists results left out for lack of images, with how many they need, or ""."""
+    """A sentence that lists results left out, with how many images they need or why, or ""."""
     n, size = len(inputs), counted(len(inputs), "image")
     left_out = []
     if not subsamples.parts:
         left_out.append(f"confidence intervals (they need {ENOUGH})")
     if n < CURVES_FROM:
         left_out.append(f"convergence curves ({CURVES_FROM} images)")
-    if inputs.prompts is not None and len(set(inputs.prompts)) == n:
-        left_out.append("in-batch similarity (2 images of a prompt)")
+    zero = "" if inputs.x.any(1).all() else "an image has zero features"
+    if inputs.prompts is not None and "in_batch_similarity" not in scores:
+        left_out.append(f"in-batch similarity ({zero or '2 images of a prompt'})")
     if inputs.group_size is not None and "group_vendi" not in scores:
-        left_out.append(f"in-group Vendi ({inputs.group_size} images of a prompt)")
+        left_out.append(f"in-group Vendi ({zero or f'{inputs.group_size} images of a prompt'})")
     if inputs.reference is not None and "precision" not in scores:
         size += f" and {counted(len(inputs.reference), 'reference image')}"
         left_out.append(f"precision and recall ({NEIGHBOURS + 1} of both)")

@@ -28,8 +28,9 @@ class Perceptual:
             raise ImportError(f"{name} is not installed: pip install {name}") from None
         try:
             if name == "dreamsim":
-                folder = str(Path(torch.hub.get_dir(), name))  # by default the current folder
-                self.network, self.prepare = library.dreamsim(device=device, cache_dir=folder)
+                folder = Path(torch.hub.get_dir(), name)  # by default the current folder
+                folder.parent.mkdir(parents=True, exist_ok=True)  # it makes only the last one
+                self.network, self.prepare = library.dreamsim(device=device, cache_dir=str(folder))
             else:
                 self.network = library.LPIPS(net="alex", verbose=False).eval().to(device)
                 self.prepare = lambda image: 2 * resized(image, 256)[None] - 1
@@ -41,7 +42,8 @@ class Perceptual:
         """(n,) float64 mean distances of each image from the others of its prompt; NaN without."""
         found = torch.empty(len(images), dtype=torch.float64, device="cpu")
         for rows in rows_by_label(prompts, len(images)).values():
+            others = len(rows) - 1 or torch.nan
             pixels = torch.cat([self.prepare(images[row]) for row in rows]).to(self.device)
             for row, one in zip(rows, pixels, strict=True):  # an image is at distance 0 from itself
-                found[row] = self.network(one.expand_as(pixels), pixels).sum() / (len(rows) - 1)
+                found[row] = self.network(one.expand_as(pixels), pixels).sum() / others
         return found

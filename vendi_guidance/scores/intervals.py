@@ -71,7 +71,7 @@ def score_interval(
 
     Raises:
         ValueError: level or subsamples is out of range; there are fewer than 20 items; items have
-            weights, have no length or differ in n; or the score rejects them.
+            weights, have no length or differ in n; or the score rejects them or a subset.
 
     Example:
         >>> import torch
@@ -194,7 +194,9 @@ def _by_rows(
 
     def of_rows(rows: Tensor | None) -> float:
         taken = items if rows is None else [_take(entries, rows) for entries in items]
-        return float(score(*taken, *arguments[len(items) :], **options))
+        if (found := score(*taken, *arguments[len(items) :], **options)) is None:
+            raise ValueError(f"a subset of {len(taken[0])} items has no score: give more items")
+        return float(found)
 
     return items, of_rows
 

@@ -99,6 +99,14 @@ class EntropyMetric(Metric):
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
         return torch.stack(signed).sum().exp()
 
+    def reset(self) -> None:
+        """Forgets all items."""
+        super().reset()
+        self._widths = self._maps = None
+
+    # adds a batch, which may be refused, before it resets; its score takes far longer than adding
+    _forward_reduce_state_update = Metric._forward_full_state_update
+
     def _add(self, *batch: Features) -> None:
         features = [as_features(each) for each in batch]
         rows, widths = _joined(features), tuple(each.shape[1] for each in features)

@@ -87,7 +87,7 @@ def find_modes(
         return _as_modes(eigenvalues, vectors * (n * eigenvalues).sqrt().to(vectors), top)
     [moment] = second_moments(rows, [(Part(kernel), feature_map)])
     eigenvalues, vectors = _leading(moment, count)
-    loadings = [feature_map(chunk) @ vectors.to(chunk) for chunk in rows.split(CHUNK)]
+    loadings = [z @ vectors.to(z) for z in map(feature_map, rows.split(CHUNK))]
     return _as_modes(eigenvalues, torch.cat(loadings), top)
 
 

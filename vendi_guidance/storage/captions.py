@@ -114,8 +114,8 @@ def _from_text_files(files: Sequence[Path]) -> Captions:
 
 
 def _from_images(files: Sequence[Path]) -> Captions:
-    """The prompts that programs wrote into their images."""
-    found = {file: said for file in files if (said := embedded_prompt(file)) is not None}
+    """The prompts that programs wrote into their images; a named pipe would keep us waiting."""
+    found = {file: said for file in filter(Path.is_file, files) if (said := embedded_prompt(file))}
     programs = sorted({program for program, _ in found.values()})
     source = f"the metadata that {', '.join(programs)} wrote into the images"
     return Captions(source, {file: prompt for file, (_, prompt) in found.items()})
@@ -143,6 +143,8 @@ def embedded_prompt(file: Path) -> tuple[str, str] | None:
             texts = dict(image.info)
             if "exif" in texts and (comment := image.getexif().get_ifd(0x8769).get(0x9286)):
                 texts["parameters"] = comment[8:].decode("utf-16-be")  # after b"UNICODE\0"
+        if {"prompt", "seed", "versions"} <= {*texts} and (prompt := texts["prompt"].strip()):
+            return "vendi-guidance", prompt
         for name, (program, read) in READERS.items():
             if name in texts and (prompt := str(read(texts[name]) or "").strip()):
                 return program, prompt

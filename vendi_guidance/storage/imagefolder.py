@@ -51,20 +51,21 @@ class Listed(NamedTuple):
 
 
 def read_metadata(folder: Path) -> list[Listed]:
-    """The images listed in a folder's `metadata.jsonl`; ignores an incomplete last line.
-    FileNotFoundError if there is none; ValueError if it is empty, or a line cannot be read, has no
-    `file_name` or names a file outside the folder."""
+    """The images listed in a folder's `metadata.jsonl`, each as in its first line; ignores an
+    incomplete last line. FileNotFoundError if there is none; ValueError if it is empty, or a line
+    cannot be read, has no `file_name` or names a file outside the folder."""
     seconds = read_timings(folder, "seconds")
-    found = []
+    found: dict[Path, Listed] = {}
     for place, row in read_rows(folder / METADATA, torn_end=True):
         name = row.get("file_name")
         if not isinstance(name, str):
             raise ValueError(f"{place} has no text under the key 'file_name'")
         taken = {"seconds": seconds[name]} if name in seconds else {}
-        found.append(Listed(place, path_in(folder, name, place), taken | row))
+        file = path_in(folder, name, place)
+        found.setdefault(file, Listed(place, file, taken | row))
     if not found:
         raise ValueError(f"{folder / METADATA} is empty: the run has no images")
-    return found
+    return [*found.values()]
 
 
 def path_in(folder: Path, name: str, place: str) -> Path:
