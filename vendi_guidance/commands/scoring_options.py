@@ -84,8 +84,7 @@ def open_scoring(
     any and if the probe embeds the images. Prompts that a demo model's probe all knows have those
     of the demo by default.
 
-    ValueError if there is no such embedder or judge, the file holds no attributes, or the given
-    probe knows no prompt;
+    ValueError if there is no such embedder or judge, or the file holds no attributes;
     FileNotFoundError if a file or the weights of an embedder or judge are missing.
     """
     transformers.utils.logging.disable_progress_bar()
@@ -105,8 +104,6 @@ def open_scoring(
     reference = known = None
     for folder in [probe] if probe else filter(None, map(asset, PROBES)):
         known = open_probe(folder, prompts)
-        if known is None and probe:
-            raise ValueError(f"the probe in {probe} knows none of these prompts: leave it out")
         # one word that a demo's probe knows does not make images those of the demo
         if known and (probe or all(it is not None for it in known.asked(prompts))):
             own = folder.parent / folder.name.removesuffix("-probe")
