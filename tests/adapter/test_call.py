@@ -85,12 +85,12 @@ def test_free_init_is_refused():
         VendiGuidance().on(pipe)
 
 
-def long(name, change=lambda network: None, prompts=(0, 0), numbers=(12,), **settings):
+def long(name, change=lambda network: None, numbers=(12,), **settings):
     """The last latents of calls of more than nine steps, after a change to the network."""
     pipe, guidance = make(name, guided=False), VendiGuidance(**settings)
     change(module_of(pipe))
     for steps in numbers:
-        given = CASES[name].arguments(prompts, guided=True) | {"num_inference_steps": steps}
+        given = CASES[name].arguments([0, 0], guided=True) | {"num_inference_steps": steps}
         latents = pipe(**given, **guidance.on(pipe))[0]
     return latents
 
