@@ -260,9 +260,5 @@ def _cfg_scaled(guider: Any, share: float) -> Iterator[dict[str, float]]:
 
         return predict_scaled
 
-    patch = Patch(guider, "predict_noise", scaled)
-    patch.apply()
-    try:
+    with Patch(guider, "predict_noise", scaled):
         yield found
-    finally:
-        patch.remove()

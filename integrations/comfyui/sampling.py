@@ -139,13 +139,9 @@ class DiverseSampling:
         schedule = whole_schedule(own_sigmas, is_continued=not noise.any())
         progress = _Progress(callback)
         run = _Run(engine, guider, prompts, noise, *schedule, progress, self._undistilled, is_alone)
-        patch = Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner))
-        patch.apply()
-        try:
+        with Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner)):
             reported = callback and progress
             return executor(guider, sigmas, extra_args, reported, noise, *others, **named)
-        finally:
-            patch.remove()
 
 
 class _Progress:

@@ -62,12 +62,8 @@ class Call:
                 raise ValueError("the pipeline evaluates its network more than once per step")
             return evaluate(Step(evaluation, number, number / steps, self._rows(evaluation.rows)))
 
-        patch = Patch(network, "forward", lambda forward: partial(replaced, forward))
-        patch.apply()
-        try:
+        with Patch(network, "forward", lambda forward: partial(replaced, forward)):
             return self.images()
-        finally:
-            patch.remove()
 
     def _rows(self, rows: int) -> range:
         """Those of the prompts in a batch."""

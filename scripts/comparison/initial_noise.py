@@ -139,12 +139,8 @@ def _started(
     call: Call, images: Callable[[], list[Image]], change: Callable[[Tensor], Tensor]
 ) -> list[Image]:
     """The images of a call whose first latents are changed."""
-    patch = Patch(
+    with Patch(
         *(call.pipe, "prepare_latents"),
         lambda prepare: lambda *args, **kwargs: change(prepare(*args, **kwargs)),
-    )
-    patch.apply()
-    try:
+    ):
         return images()
-    finally:
-        patch.remove()

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import product
 
+import diffusers
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from tests.adapter.test_denoiser import PROMPTS, module_of, pipeline
 from tests.adapter.test_mixins import make
 from tests.helpers.tiny_pipelines import CASES, evaluations
 from tests.helpers.tiny_unets import stable_diffusion_xl_pag
+from vendi_guidance.adapter import cfg
 from vendi_guidance.adapter.callback import VendiGuidance
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.guidance.samples import unit_rows
@@ -132,6 +134,61 @@ def test_one_step_is_guided_unless_with_cfg_from_low_or_pure_noise(name, guided,
             found.append(pipe(**given, **guidance.on(pipe))[0])
     assert seen == rows and torch.equal(*found) == (rows == [4])
     assert ("raise strength" in caplog.text) == (rows == [4] and "img2img" in name)
+
+
+class Halves:
+    """A processor that treats the halves of CFG itself, as StyleAligned and prompt-to-prompt do."""
+
+    def __init__(self, inner, seen):
+        self.inner, self.seen = inner, seen
+
+    def __call__(self, attn, hidden_states, *args, **kwargs):
+        first, second = hidden_states.chunk(2)
+        self.seen.append((len(first), len(second)))
+        return self.inner(attn, hidden_states, *args, **kwargs)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", ["SDXL", "SD3", "Sana"])
+def test_a_users_processor_always_sees_both_halves_of_cfg(name, count, caplog):
+    cfg.say_rows_are_kept.cache_clear()  # said once
+    pipe, seen = CASES[name].make(), []
+    for layer in module_of(pipe).modules():
+        if hasattr(layer, "processor"):
+            layer.processor = Halves(layer.processor, seen)
+
+    def latents(pipe):
+        given = CASES[name].arguments([0] * count, guided=True) | {"num_inference_steps": 12}
+        return pipe(**given, **VendiGuidance(proposal="gradient").on(pipe))[0]
+
+    found = latents(pipe)
+    assert set(seen) == {(count, count)} and "Halves may compare rows of a batch" in caplog.text
+    torch.testing.assert_close(found, latents(CASES[name].make()), rtol=1e-3, atol=1e-3)
+
+
+CACHES = [
+    diffusers.FirstBlockCacheConfig(threshold=0.1),
+    diffusers.TaylorSeerCacheConfig(),
+    diffusers.MagCacheConfig(num_inference_steps=3, mag_ratios=torch.ones(3)),
+    diffusers.PyramidAttentionBroadcastConfig(
+        spatial_attention_block_skip_range=2, current_timestep_callback=lambda: 500
+    ),
+]
+
+
+@pytest.mark.parametrize("config", CACHES, ids=lambda config: type(config).__name__)
+def test_a_cache_between_steps_is_refused_where_the_network_would_be_asked_and_else_works(config):
+    pipe, case = CASES["Flux"].make(), CASES["Flux"]
+    pipe.transformer.enable_cache(config)
+    with pytest.raises(ValueError, match=r"has a cache between steps .* disable_cache\(\)"):
+        VendiGuidance().on(pipe)
+    stock = pipe(**case.arguments(PROMPTS))[0]
+    off = VendiGuidance(diversity=0).on(pipe)
+    assert torch.equal(pipe(**case.arguments(PROMPTS), **off)[0], stock)
+    found = pipe(**case.arguments(PROMPTS), **published(scale=0.3).on(pipe))[0]
+    assert found.isfinite().all() and not torch.allclose(found, stock)
+    pipe.transformer.disable_cache()
+    assert pipe(**case.arguments(PROMPTS), **VendiGuidance().on(pipe))[0].isfinite().all()
 
 
 def test_perturbed_attention_is_refused_unless_guidance_is_off():

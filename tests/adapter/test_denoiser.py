@@ -46,13 +46,12 @@ def module_of(pipe):
 @contextmanager
 def watching(pipe, cfg=1.0, every=1, undistilled=None):
     """A network whose CFG has this share from the second step on."""
-    with Watch(pipe.scheduler) as watch:
-        network = Network(pipe, watch, undistilled, cfg_every=every).start()
+    with (
+        Watch(pipe.scheduler) as watch,
+        Network(pipe, watch, undistilled, cfg_every=every) as network,
+    ):
         network.cfg.share = cfg
-        try:
-            yield network, watch
-        finally:
-            network.stop()
+        yield network, watch
 
 
 def call(name, pipe=None, at_step=None, guided=True, **more):

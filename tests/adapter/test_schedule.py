@@ -190,14 +190,12 @@ def sampled(scheduler, timesteps):
 def test_a_watched_scheduler_gives_the_same_bits_and_is_left_as_it_was(name, options, kind):
     (plain, timesteps), (watched, _) = (ready(name, options, kind) for _ in range(2))
     samples = list(sampled(plain, timesteps))
-    watch = Watch(watched).start().start()
-    with pytest.raises(RuntimeError, match="no step"):
-        _ = watch.prediction
-    for sample, other in zip(sampled(watched, timesteps), samples, strict=True):
-        assert torch.equal(sample.nan_to_num(), other.nan_to_num())
-        assert watch.prediction is watch.prediction
-    watch.stop()
-    watch.stop()
+    with Watch(watched) as watch:
+        with pytest.raises(RuntimeError, match="no step"):
+            _ = watch.prediction
+        for sample, other in zip(sampled(watched, timesteps), samples, strict=True):
+            assert torch.equal(sample.nan_to_num(), other.nan_to_num())
+            assert watch.prediction is watch.prediction
     assert vars(watched).keys() == vars(plain).keys() and "step" not in vars(watched)
 
 

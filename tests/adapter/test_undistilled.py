@@ -141,10 +141,9 @@ def test_lora_off_in_one_call_is_on_in_another_call_on_the_same_network():
         guidances += [VendiGuidance(rounds=2)]
         return [("SDXL", sharing(pipe), guidance) for guidance in guidances]
 
-    waiting = one_at_a_time(pipe.unet, "forward")
-    waiting.apply()  # for all the time: evaluations that began before a call are not waited for
-    check_in_threads(work)
-    waiting.remove()
+    # for all the time: evaluations that began before a call are not waited for
+    with one_at_a_time(pipe.unet, "forward"):
+        check_in_threads(work)
     assert "forward" not in vars(pipe.unet)
 
 

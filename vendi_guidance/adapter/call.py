@@ -2,15 +2,20 @@
 scheduler's prediction, the network and the prompts."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from threading import get_ident
 from typing import Any
+from weakref import finalize, ref
 
+from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.families import check_attention
+from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.prompts import ComparedPrompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.adapter.undistilled import Undistilled, check_undistilled
@@ -22,10 +27,15 @@ from vendi_guidance.guidance.timing import cfg_every, is_distilled
 
 
 class Call:
-    """One call of a pipeline. It watches the scheduler and the network until it is closed.
+    """One call of a pipeline, of which the scheduler and the network are watched from `open`, or
+    from the beginning of its denoising loop after `await_loop`, until `close`.
 
-    The arguments are those of `VendiGuidance`. ValueError if the pipeline or its scheduler does not
-    support the settings.
+    All that is changed of the pipeline is undone by one `ExitStack`, which `close` closes. The call
+    closes itself where the loop ends, however it ends, and where an error leaves what is watched.
+
+    The arguments are those of `VendiGuidance`, and an object with which the call ends at the
+    latest: all that guides it has to refer to it. ValueError if the pipeline or its scheduler does
+    not support the settings.
     """
 
     def __init__(
@@ -35,6 +45,7 @@ class Call:
         memory: Memory,
         undistilled: Undistilled,
         prompt_input: str | None,
+        owner: Any,
     ) -> None:
         check_undistilled(undistilled, settings)
         if not settings.is_off:
@@ -48,14 +59,49 @@ class Call:
         self._thread: int | None = None
         self._is_guided = False
         self._network: Network | None = None
-        self._follow(pipeline)
+        self._owner = ref(owner)
+        self._undo = ExitStack()
+        self._look_at(pipeline)
+
+    def await_loop(self, pipeline: Any) -> None:
+        """Open where the pipeline's progress bar begins, and close where it ends. Where that is not
+        the one of diffusers, open now."""
+        if getattr(type(pipeline), "progress_bar", None) is not DiffusionPipeline.progress_bar:
+            return self.open(pipeline)
+
+        def begun(progress_bar: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            bar = progress_bar(*args, **kwargs)
+            self.open(pipeline)
+            if hasattr(bar, "close"):  # tqdm calls it however its context or iteration ends
+                ended = ExitStack()
+                ended.callback(bar.close)
+                ended.callback(self.close)
+                self._undo.callback(delattr, bar, "close")
+                bar.close = ended.close
+            return bar
+
+        self._begin_anew()
+        self._undo.enter_context(Patch(pipeline, "progress_bar", lambda it: partial(begun, it)))
+
+    def open(self, pipeline: Any) -> None:
+        """Watch the scheduler and the network, in this thread."""
+        self._begin_anew()
+        if self.watch is None or self.watch.scheduler is not pipeline.scheduler:
+            self._look_at(pipeline)
+        for watched in (self.watch, self._network):
+            if watched is not None:
+                self._undo.enter_context(watched)
 
     def close(self) -> None:
-        """Restore the scheduler and the network."""
-        for watched in (self._network, self.watch):
-            if watched is not None:
-                watched.stop()
+        """Restore the pipeline, and release the tensors of the last step."""
+        self._undo.close()
         self.watch = self._network = None
+
+    def _begin_anew(self) -> None:
+        self._undo.close()
+        owner = self._owner()
+        if owner is not None:
+            self._undo.callback(finalize(owner, self.close).detach)
 
     def guide(self, step: Step, tensors: dict[str, Any], is_kept: bool) -> Step:
         """The step, with guided latents if it is due, from the tensors of the pipeline's callback.
@@ -135,16 +181,21 @@ class Call:
         return self._engine.modify(step)
 
     def _follow(self, pipeline: Any) -> bool:
-        """Watch the scheduler and the network if the settings need them. False if watching begins
-        only now, so that the last step is not known."""
+        """Whether the last step is known: False if it is watched only from now on."""
         if self.settings.is_off or not self.settings.needs_prediction:
             return True
         if self.watch is not None and self.watch.follows(pipeline.scheduler):
             return self.watch.steps > 0
         self.close()
-        watch = Watch(pipeline.scheduler)
+        self.open(pipeline)
+        return False
+
+    def _look_at(self, pipeline: Any) -> None:
+        """Find what is to be watched, as far as the settings need it."""
+        self.watch = self._network = None
+        if self.settings.is_off or not self.settings.needs_prediction:
+            return
+        self.watch = Watch(pipeline.scheduler, self.close)
         if isinstance(self.settings, Rounds):
             every = cfg_every(self.settings)
-            self._network = Network(pipeline, watch, self._undistilled, every).start()
-        self.watch = watch.start()
-        return False
+            self._network = Network(pipeline, self.watch, self._undistilled, every)

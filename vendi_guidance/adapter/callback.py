@@ -161,10 +161,11 @@ class VendiGuidance(PipelineCallback):
                 settings.
         """
         check_pipeline(pipeline)
-        self.begin(pipeline)
         users = partial(self._call_users, callback)
         if family_of(pipeline).is_in_place:
-            return pipeline.in_place(self.callback_fn, users)
+            arguments = pipeline.in_place(self.callback_fn, users)
+            self.begin(pipeline, arguments["callback"]).await_loop(pipeline)
+            return arguments
         inputs = getattr(callback, "tensor_inputs", callback_tensor_inputs)
         inputs = ["latents"] if inputs is None else inputs
         names = self.tensor_inputs
@@ -178,6 +179,7 @@ class VendiGuidance(PipelineCallback):
             changes = users(pipe, step, timestep, {name: guided[name] for name in inputs})
             return {**guided, **(changes or {})}
 
+        self.begin(pipeline, both).await_loop(pipeline)
         return {
             "callback_on_step_end": both,
             "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*names, *inputs])),
@@ -216,13 +218,12 @@ class VendiGuidance(PipelineCallback):
             self._end()
             self.keeps, self.undistilled, self.settings = before
 
-    def begin(self, pipeline: Any) -> Call:
-        """Watch the scheduler and the network of the pipeline, for the next call. `on` and
-        `attached` do so; otherwise the callback does, after the first step."""
+    def begin(self, pipeline: Any, owner: Any) -> Call:
+        """The next call of the pipeline, to be opened, which lasts no longer than `owner`."""
         self._end()
         check_lasting(self.keeps)
         given = (self.settings, self.memory, self.undistilled, self._prompt_input)
-        self._call = Call(pipeline, *given)
+        self._call = Call(pipeline, *given, owner)
         return self._call
 
     def callback_fn(
@@ -238,7 +239,7 @@ class VendiGuidance(PipelineCallback):
         object with its scheduler and network."""
         call = self._call
         if call is None or (step_index == 0 and call.has_begun):  # a new call, without `on`
-            call = self.begin(pipeline)
+            call = self.begin(pipeline, self)
         call.has_begun = True
         is_last, guided = step_index >= count - 1, callback_kwargs
         if not call.settings.is_off or self.record:
@@ -254,10 +255,7 @@ class VendiGuidance(PipelineCallback):
     def _call_users(self, callback: Callback | None, *given: Any) -> dict[str, Any] | None:
         if callback is None or self._call is None:
             return None if callback is None else callback(*given)
-        changes = self._call.of_user(callback, *given)
-        if getattr(given[0], "interrupt", False):  # diffusers makes no further step
-            self._end()
-        return changes
+        return self._call.of_user(callback, *given)
 
     def _end(self) -> None:
         """Close the current call, if there is one."""

@@ -9,8 +9,9 @@ multiplies what CFG adds by `share`. If the share is 0, or the difference is kno
 step, only the rows of the prompts are evaluated.
 """
 
-import threading
+import logging
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, same, tensor_of
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.schedule import Watch
+
+logger = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
@@ -41,14 +44,21 @@ class Evaluation(NamedTuple):
         return self._replace(args=args, kwargs=kwargs)
 
 
-class ScaledCFG(threading.local):
+class ScaledCFG:
     """Evaluates a pipeline's network so that CFG has only part of its effect.
 
-    Each thread that shares the network has a share and evaluations of its own. While the share is
-    between 0 and 1, what CFG adds is computed `every` N-th step and reused in between.
+    While the share is between 0 and 1, what CFG adds is computed `every` N-th step and reused in
+    between.
+
+    Attributes:
+        keeps_rows: whether each evaluation has all rows that the pipeline gives, at the cost of all
+            of them, because attention processors that are not of diffusers may treat the halves of
+            CFG themselves.
     """
 
-    def __init__(self, pipeline: Any, watch: Watch, every: int = 1) -> None:
+    def __init__(
+        self, pipeline: Any, watch: Watch, every: int = 1, keeps_rows: bool = False
+    ) -> None:
         # of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step
         # always uses full CFG, because the batch size is not known yet
         self.share = 1.0
@@ -57,6 +67,7 @@ class ScaledCFG(threading.local):
         self.known: Any = None
         self.evaluations: list[Evaluation] = []  # of the last step; the first has the prompts' rows
         self.rows_evaluated = 0  # since the call began
+        self.keeps_rows = keeps_rows
         self._pipeline = pipeline
         self._watch = watch
         self._every = every
@@ -109,8 +120,6 @@ class ScaledCFG(threading.local):
         """The output that the pipeline gets from its network."""
         if self._key != self._watch.key:
             self._key, self._step, self.evaluations = self._watch.key, self._watch.steps, []
-            if self._step == 0:
-                self.rows_evaluated = 0
             self._share = self.share if self._step else 1.0
         output = self._forward(evaluation) if self._share == 1 else self._scaled(evaluation)
         # pipelines may change an argument's items before the next evaluation
@@ -139,8 +148,10 @@ class ScaledCFG(threading.local):
         else:
             raw, self.known = self.known, None
             if raw is None:
-                raw = self._forward(evaluation if is_alone else evaluation.of_rows(prompts))
+                whole = is_alone or self.keeps_rows
+                raw = self._forward(evaluation if whole else evaluation.of_rows(prompts))
             output = tensor_of(raw)
+            output = output[prompts] if len(output) == rows else output
         output = _repeated(output, rows)
         if difference is not None:
             output = output + self._share * difference
@@ -149,6 +160,25 @@ class ScaledCFG(threading.local):
     def _forward(self, evaluation: Evaluation) -> Any:
         self.rows_evaluated += evaluation.rows
         return evaluation.forward(*evaluation.args, **evaluation.kwargs)
+
+
+def has_own_processors(network: nn.Module) -> bool:
+    """Whether attention processors of a network are not diffusers' own, which is said once."""
+    found = (getattr(module, "processor", None) for module in network.modules())
+    kinds = {type(it) for it in found if it is not None}
+    own = {it.__name__ for it in kinds if not it.__module__.startswith("diffusers.")}
+    if own:
+        say_rows_are_kept(", ".join(sorted(own)))
+    return bool(own)
+
+
+@cache
+def say_rows_are_kept(processors: str) -> None:
+    logger.warning(
+        "%s may compare rows of a batch, so that guidance evaluates all that the pipeline gives: "
+        "with CFG, its own evaluations cost twice as much",
+        processors,
+    )
 
 
 def _repeated(output: Tensor, rows: int) -> Tensor:

@@ -1,10 +1,11 @@
 """The denoising network of a pipeline, which can repeat a step of a call.
 
-A `Network` wraps `forward` for one call. It keeps the arguments of the last step, to predict clean
+A `Network` wraps `forward` in one call. It keeps the arguments of the last step, to predict clean
 latents from other latents with the same prompts, and passes each evaluation to a `ScaledCFG`.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from math import inf
 from typing import Any
@@ -22,8 +23,8 @@ from vendi_guidance.adapter.arguments import (
     with_timestep,
 )
 from vendi_guidance.adapter.blocks import Blocks, eager
-from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, no_rounds
-from vendi_guidance.adapter.families import family_of
+from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, has_own_processors, no_rounds
+from vendi_guidance.adapter.families import check_caches, family_of
 from vendi_guidance.adapter.patching import Patch, entry_of
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.tokens import has_tokens, with_tokens, without_cache
@@ -48,10 +49,10 @@ scheduler's sample and model output."""
 
 
 class Network:
-    """A pipeline's network as a `Denoiser`, between `start` and `stop`.
+    """A pipeline's network as a `Denoiser`, while its context lasts.
 
     Args:
-        watch: watches the pipeline's scheduler; start it first.
+        watch: watches the pipeline's scheduler; enter its context first.
         undistilled: see `VendiGuidance`. For "auto", call `settle` after each step.
         cfg_every: see `ScaledCFG`; the `share` of `cfg` may be set after each step.
     """
@@ -59,15 +60,17 @@ class Network:
     def __init__(
         self, pipeline: Any, watch: Watch, undistilled: Undistilled = None, cfg_every: int = 1
     ) -> None:
-        self.cfg = ScaledCFG(pipeline, watch, cfg_every)
+        components = (getattr(pipeline, name, None) for name in NETWORKS)
+        modules = [module for module in components if isinstance(module, nn.Module)]
+        keeps_rows = any(map(has_own_processors, modules))
+        self.cfg = ScaledCFG(pipeline, watch, cfg_every, keeps_rows)
         self.cfg_every = cfg_every
         self._pipeline = pipeline
         self._part = partial(_part, is_last=family_of(pipeline).latents_last)
         self._watch = watch
         self._asked: dict[object, Any] = {}
         self.at, self.restart = watch.at, watch.restart
-        components = (getattr(pipeline, name, None) for name in NETWORKS)
-        modules = [module for module in components if isinstance(module, nn.Module)]
+        check_caches(pipeline, modules)
         check_fits(undistilled, pipeline, modules)
         if undistilled == AUTO and not has_adapters(pipeline, modules):
             undistilled = None
@@ -86,16 +89,16 @@ class Network:
         if undistilled in (ADAPTERS, AUTO):  # the first patch is the innermost wrapper
             locks = [one_at_a_time(module, entry_of(module)) for module in modules]
             self._patches = [*locks, *self._patches]
+        self._undo = ExitStack()
 
-    def start(self) -> "Network":
+    def __enter__(self) -> "Network":
         for patch in self._patches:
-            patch.apply()
+            self._undo.enter_context(patch)
         return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Restore the network's `forward` and release the tensors of the last step."""
-        for patch in self._patches:
-            patch.remove()
+        self._undo.close()
         self._blocks.move_inside(None)
         self.cfg.forget()
 
@@ -119,8 +122,9 @@ class Network:
         if evaluation is None or without_cache(evaluation.module, evaluation.kwargs) is None:
             return inf
         row = self.cfg.prompt_rows(evaluation).start
-        raw = answer(ADAPTERS, *evaluation.of_rows(slice(row, row + 1))[:4])
-        without = self._clean(tensor_of(raw), self._watch.step.sample[:1])
+        rows = slice(0, evaluation.rows) if self.cfg.keeps_rows else slice(row, row + 1)
+        output = tensor_of(answer(ADAPTERS, *evaluation.of_rows(rows)[:4]))
+        without = self._clean(output[row - rows.start][None], self._watch.step.sample[:1])
         return float(without.std() / self.denoised[:1].std())
 
     def _clean(self, output: Tensor, sample: Tensor) -> Tensor:
@@ -180,13 +184,17 @@ class Network:
             raise no_rounds(self._pipeline, "its network is not evaluated between two steps")
         sample, first = self._watch.step.sample, self.cfg.evaluations[0]
         prompts = self.cfg.prompt_rows(first)
-        most = len(sample) if perturb else first.rows  # tokens are changed by sample
+        # tokens are changed by sample
+        most = len(sample) if perturb or self.cfg.keeps_rows else first.rows
         if len(latents) > most:
             return torch.cat([self.denoise(part, level, perturb) for part in latents.split(most)])
         network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
         factor = self._once(lambda: self._factor(network_input, sample), "factor", self._watch.key)
         sign = self._sign
-        asked = first.of_rows(prompts, len(latents) // len(sample))
+        if self.cfg.keeps_rows:
+            asked, own = first, prompts
+        else:
+            asked, own = first.of_rows(prompts, len(latents) // len(sample)), slice(0, len(latents))
         args, kwargs = asked.args, asked.kwargs
         level = level or self.levels[0]
         if level != self.levels[0]:
@@ -196,18 +204,19 @@ class Network:
             timestep = _timestep_at(self._pipeline, self._watch, level, given, sign < 0)
             args, kwargs = with_timestep(args, kwargs, timestep)
         old = input_of(args, kwargs)
-        new = in_form_of(old, _with_latents(self._part, tensor_of(old), factor * latents))
+        repeated = torch.cat([factor * latents] * (asked.rows // len(latents)))
+        new = in_form_of(old, _with_latents(self._part, tensor_of(old), repeated))
         if args:
             args = new, *args[1:]
         else:
             kwargs = {**kwargs, input_name(kwargs): new}
         if perturb is not None:
-            rows = asked.rows
-            args, kwargs = with_tokens(first.module, args, kwargs, range(rows), rows, perturb)
+            rows = range(own.start, own.stop)
+            args, kwargs = with_tokens(first.module, args, kwargs, rows, asked.rows, perturb)
         # what a perturbed prompt changes is a property of the sampler's own network
         undistilled = None if perturb else self._undistilled
         raw = answer(undistilled, asked.module, asked.forward, args, kwargs)
-        return self._watch.denoise(latents, self._part(tensor_of(raw), latents) * sign, level)
+        return self._watch.denoise(latents, self._part(tensor_of(raw)[own], latents) * sign, level)
 
     def _once(self, compute: Callable[[], Any], *key: object) -> Any:
         """Numbers of what a key identifies, for which the device is asked once."""
@@ -226,8 +235,7 @@ class Network:
         """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
         that reverse time), else 1: seen once in a call, and checked once where CFG is off."""
         is_stock = self.cfg.is_off or self.evaluations_per_step == 1
-        call, _ = self._watch.key
-        return self._once(lambda: self._seen_sign(is_stock), "sign", is_stock, call)
+        return self._once(lambda: self._seen_sign(is_stock), "sign", is_stock)
 
     def _seen_sign(self, is_stock: bool) -> float:
         given = self._watch.step.output
@@ -239,14 +247,9 @@ class Network:
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def evaluate(*args: Any, **kwargs: Any) -> Any:
-            try:
-                with self._blocks.evaluating() as is_moved:
-                    how = eager(module, forward) if is_moved else forward
-                    return self.cfg.evaluate(Evaluation(module, how, args, kwargs))
-            except BaseException:
-                if self._watch.steps:  # the call ends here, and its network may serve another call
-                    self.stop()
-                raise
+            with self._watch.ending(), self._blocks.evaluating() as is_moved:
+                how = eager(module, forward) if is_moved else forward
+                return self.cfg.evaluate(Evaluation(module, how, args, kwargs))
 
         return evaluate
 

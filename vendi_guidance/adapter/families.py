@@ -1,11 +1,13 @@
 """Peculiarities of pipeline families, a row each with its reason. Others do as most do."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 from diffusers import ModularPipeline
+from torch import nn
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,19 @@ def check_attention(pipeline: Any) -> None:
             f"{kind} perturbs attention (PAG), which guidance does not support: use "
             f"{kind.replace('PAG', '')}"
         )
+
+
+def check_caches(pipeline: Any, networks: Iterable[nn.Module]) -> None:
+    """Raise ValueError if a network reuses what its layers returned at earlier steps."""
+    modules = (module for network in networks for module in network.modules())
+    for registry in (getattr(module, "_diffusers_hook", None) for module in modules):
+        for hook in getattr(registry, "hooks", {}).values():
+            if hook._is_stateful:
+                raise ValueError(
+                    f"{type(pipeline).__name__} has a cache between steps ({type(hook).__name__}), "
+                    "which would answer guidance with the outputs of other latents: call "
+                    'disable_cache() on its network, or use preset="published"'
+                )
 
 
 def count_steps(pipeline: Any) -> int:

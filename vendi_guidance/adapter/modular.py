@@ -37,7 +37,7 @@ class DiversityBegin(_LoopBlock):
 
     def __call__(self, components: Any, block_state: Any, i: int, t: Any) -> tuple[Any, Any]:
         if i == 0:
-            self.guidance.begin(components)
+            self.guidance.begin(components, block_state).open(components)
         return components, block_state
 
 

@@ -6,7 +6,7 @@ prompts name; else its image tokens.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -50,14 +50,11 @@ class MovedBlocks:
     def moving(self, moves: Moves, at: object, ratio: float) -> Iterator[bool]:
         """Move the blocks while the context lasts; see `Moves.move`."""
         self._now = moves, at, ratio
-        for patch in self._patches:
-            patch.apply()
-        try:
-            yield True
-        finally:
+        with ExitStack() as undo:
+            undo.callback(setattr, self, "_now", None)
             for patch in self._patches:
-                patch.remove()
-            self._now = None
+                undo.enter_context(patch)
+            yield True
 
     def moving_if_due(self, at: object, ratio: float) -> AbstractContextManager[bool]:
         """`moving` with the moves of `move_inside`, at a noise-to-signal ratio where they apply;

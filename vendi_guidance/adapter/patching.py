@@ -16,10 +16,14 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _lock = Lock()
 
+AT_MOST = 1.0
+"""Seconds to wait for the lock when a patch is removed. The garbage collector may end a call
+anywhere, even in code that holds the lock: there the patch stays, and concerns no call."""
+
 
 class Patch:
-    """Wraps the method `target.name` between `apply` and `remove`. A second call of either does
-    nothing. Calls of the method that do not concern the patch, by `concerns()`, skip it."""
+    """Wraps the method `target.name` while its context lasts. Calls of the method that do not
+    concern the patch, by `concerns()`, skip it."""
 
     def __init__(
         self, target: Any, name: str, wrap: Wrap, concerns: Callable[[], bool] = lambda: True
@@ -29,22 +33,25 @@ class Patch:
         self._target, self._name = target, name
         self._replacement: _Replacement | None = None
 
-    def apply(self) -> None:
+    def __enter__(self) -> "Patch":
         with _lock:
-            if self._replacement is None:
-                shared = getattr(vars(self._target).get(self._name), "replacement", None)
-                if shared is None or shared.target is not self._target:
-                    shared = _Replacement(self._target, self._name)
-                shared.patches = (*shared.patches, self)
-                self._replacement = shared
+            shared = getattr(vars(self._target).get(self._name), "replacement", None)
+            if shared is None or shared.target is not self._target:
+                shared = _Replacement(self._target, self._name)
+            shared.patches = (*shared.patches, self)
+            self._replacement = shared
+        return self
 
-    def remove(self) -> None:
-        with _lock:
-            if self._replacement is not None:
-                shared, self._replacement = self._replacement, None
-                shared.patches = tuple(it for it in shared.patches if it is not self)
-                if not shared.patches:
-                    shared.undo()
+    def __exit__(self, *_: object) -> None:
+        shared, self._replacement = self._replacement, None
+        if shared is None or not _lock.acquire(timeout=AT_MOST):
+            return
+        try:
+            shared.patches = tuple(it for it in shared.patches if it is not self)
+            if not shared.patches:
+                shared.undo()
+        finally:
+            _lock.release()
 
 
 def entry_of(module: Any) -> str:

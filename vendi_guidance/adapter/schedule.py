@@ -3,9 +3,9 @@ these, but they follow from a step's sample, level and network output."""
 
 import copy
 import inspect
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from threading import get_ident
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -26,52 +26,59 @@ class StepTaken(NamedTuple):
     output: Tensor
 
 
-class _Record(threading.local):
-    """What a thread's steps of a scheduler were."""
-
-    key: object = None
-    steps = 0
-    first: Tensor | None = None
-    last: tuple[Any, dict[str, Any]] | None = None
-    prediction: Prediction | None = None
-
-
 class Watch(Reader):
     """Records the last step of a scheduler in one call: `with Watch(scheduler) as watch`.
 
-    Other calls may share the scheduler and the network. A call's own steps are those of one thread,
-    until the schedule is set again, and not those while the watch is paused. Before `settle` says
-    which thread that is, each thread sees its own steps. With second-order schedulers, each of the
-    two evaluations at a noise level is a step.
+    Other calls may share the scheduler and the network. A call's own steps are those of the thread
+    that entered the context, until the schedule is set again, and not those while the watch is
+    paused. With second-order schedulers, each of the two evaluations at a noise level is a step.
+
+    Args:
+        end: called when an error ends the call.
+
+    Attributes:
+        steps: how many the call has made.
+        first: (b, ...) the sample of the first step.
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, end: Callable[[], None] = lambda: None) -> None:
         super().__init__(scheduler)
+        self._end = end
         self._parameters = inspect.signature(type(scheduler).step)
-        self._patches = (
-            Patch(scheduler, "step", self._wrap, self.is_here),
-            Patch(scheduler, "set_timesteps", self._begin, self.is_here),
-        )
-        self._record = _Record()
-        self._thread: int | None = None
+        self.steps = 0
+        self.first: Tensor | None = None
+        self._schedules = 0  # set since the context was entered
+        self._last: tuple[Any, dict[str, Any]] | None = None
+        self._prediction: Prediction | None = None
+        self._thread: int | None = None  # outside of the context
         self._listed: tuple[Tensor | None, object, list[float]] = (None, 0, [])
         self._is_paused = self._is_over = self._was_timed = False
+        self._undo = ExitStack()
 
-    def start(self) -> "Watch":
-        for patch in self._patches:
-            patch.apply()
+    def __enter__(self) -> "Watch":
+        self._thread = get_ident()
+        scheduler, here = self.scheduler, self.is_here
+        self._undo.enter_context(Patch(scheduler, "step", self._wrap, here))
+        self._undo.enter_context(Patch(scheduler, "set_timesteps", self._begin, here))
         return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Restore the scheduler and forget its last step."""
-        for patch in self._patches:
-            patch.remove()
-        vars(self._record).clear()
+        self._undo.close()
+        self._thread = self._last = self._prediction = self.first = None
 
     def settle(self) -> None:
-        """The call is that of this thread, and has made a step since."""
-        self._thread = threading.get_ident()
+        """Note whether the last step `is_timed`, before a user's callback changes the schedule."""
         self._was_timed = self.steps > 0 and self.is_timed
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """An error within this context ends the call: its network may serve another one."""
+        try:
+            yield
+        except BaseException:
+            self._end()
+            raise
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -79,41 +86,23 @@ class Watch(Reader):
         one."""
         self._is_paused = True
         try:
-            yield
-        except BaseException:
-            self._is_over = True
-            raise
+            with self.ending():
+                yield
         finally:
             self._is_paused = False
 
     def is_here(self) -> bool:
         """Whether the current code may belong to the call."""
-        is_own = self._thread in (None, threading.get_ident())
-        return is_own and not self._is_paused and not self._is_over
+        return self._thread == get_ident() and not self._is_paused and not self._is_over
 
     def follows(self, scheduler: Any) -> bool:
         """Whether this watch sees the call's steps of the scheduler that the pipeline has now."""
-        return scheduler is self.scheduler and not self._is_over
-
-    def __enter__(self) -> "Watch":
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        return scheduler is self.scheduler and self.is_here()
 
     @property
-    def key(self) -> tuple[object, int]:
-        """Differs from step to step, and from call to call."""
-        return self._record.key, self._record.steps
-
-    @property
-    def steps(self) -> int:
-        return self._record.steps
-
-    @property
-    def first(self) -> Tensor | None:
-        """(b, ...) the sample of the first step."""
-        return self._record.first
+    def key(self) -> tuple[int, int]:
+        """Differs from step to step."""
+        return self._schedules, self.steps
 
     @property
     def step(self) -> StepTaken:
@@ -124,10 +113,10 @@ class Watch(Reader):
     @property
     def prediction(self) -> Prediction:
         """The last step's prediction, computed on first access."""
-        if self._record.prediction is None:
+        if self._prediction is None:
             denoised = self.denoise(*self.step, self.levels[0])
-            self._record.prediction = Prediction(denoised, *self.levels[1])
-        return self._record.prediction
+            self._prediction = Prediction(denoised, *self.levels[1])
+        return self._prediction
 
     def prediction_of(self, latents: Tensor) -> Prediction:
         """The last step's prediction; ValueError also if it does not have the latents' shape."""
@@ -188,16 +177,16 @@ class Watch(Reader):
 
     @property
     def _known(self) -> tuple[Any, dict[str, Any]]:
-        if self._record.last is None:
+        if self._last is None:
             raise RuntimeError("no step of the scheduler has been watched yet")
-        given = self._record.last[1]
+        given = self._last[1]
         timestep, schedule = given["timestep"], self.scheduler.timesteps
         if isinstance(timestep, Tensor) and timestep.numel() == 1:
             at = timestep.storage_offset() - schedule.storage_offset()
             own, other = (it.untyped_storage().data_ptr() for it in (schedule, timestep))
             is_own = own == other and schedule.is_contiguous() and 0 <= at < len(schedule)
             given["timestep"] = self._timesteps[at] if is_own else timestep.item()
-        return self._record.last
+        return self._last
 
     @property
     def _timesteps(self) -> list[float]:
@@ -210,26 +199,21 @@ class Watch(Reader):
         return self._listed[2]
 
     def _begin(self, set_timesteps: Callable[..., Any]) -> Callable[..., Any]:
-        """A call begins by setting the schedule: this one, or another one once this has settled."""
-        if self._thread is None:
-            self._record.key, self._record.steps, self._record.first = object(), 0, None
-        self._is_over = self._thread is not None
+        """A call begins by setting the schedule: another one once this has made a step."""
+        self._schedules += 1
+        self._is_over = self.steps > 0
         return set_timesteps
 
     def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **kwargs: Any) -> Any:
-            try:
+            with self.ending():
                 result = inner(*args, **kwargs)
-            except BaseException:
-                self._is_over = True  # the network may serve another call
-                raise
             given = self._parameters.bind(self.scheduler, *args, **kwargs).arguments
-            record = self._record
-            if record.first is None or record.first.shape != given["sample"].shape:
-                record.first = given["sample"]
-            record.last = (copy.copy(self.scheduler), given)  # a shallow copy shares its tensors
-            record.prediction = None
-            record.steps += 1
+            if self.first is None or self.first.shape != given["sample"].shape:
+                self.first = given["sample"]
+            self._last = (copy.copy(self.scheduler), given)  # a shallow copy shares its tensors
+            self._prediction = None
+            self.steps += 1
             return result
 
         return step

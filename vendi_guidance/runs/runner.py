@@ -243,7 +243,5 @@ def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[in
     with ExitStack() as stack:
         for network in (*(getattr(pipe, name, None) for name in NETWORKS), undistilled):
             if isinstance(network, torch.nn.Module):
-                patch = Patch(network, "forward", wrap)
-                patch.apply()
-                stack.callback(patch.remove)
+                stack.enter_context(Patch(network, "forward", wrap))
         yield counts
