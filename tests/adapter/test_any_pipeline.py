@@ -191,6 +191,86 @@ def test_a_cache_between_steps_is_refused_where_the_network_would_be_asked_and_e
     assert pipe(**case.arguments(PROMPTS), **VendiGuidance().on(pipe))[0].isfinite().all()
 
 
+@pytest.mark.parametrize("same", [[0, 1, 2], [2], []])
+@pytest.mark.parametrize(("name", "diversity"), [("SDXL", 0.1), ("Sana", 1.0)])
+def test_samples_are_guided_too_whose_prompt_is_the_negative_prompt(name, diversity, same):
+    pipe, found = pipeline(name), []
+    given = CASES[name].arguments([0, 0, 1], guided=True)
+    for argument in CASES[name].takes:
+        given[f"negative_{argument}"][same] = given[argument][same]
+    for dial in (0.0, diversity):
+        guidance = VendiGuidance(diversity=dial, proposal="network")
+        given["generator"].manual_seed(0)
+        found.append(pipe(**given, **guidance.on(pipe))[0])
+    changes = (found[1] - found[0]).flatten(1).norm(dim=1) / found[0].flatten(1).norm(dim=1)
+    assert (changes > 1e-3).all()
+
+
+def test_copies_become_different_images_by_moves_too():
+    pipe, found = pipeline("SDXL"), []
+    for dial in (1e-9, 1.0):
+        given = CASES["SDXL"].arguments([0, 0])
+        given["generator"] = [torch.Generator().manual_seed(0) for _ in range(2)]
+        guidance = VendiGuidance(diversity=dial, proposal="gradient", rounds=2, candidates=1)
+        found.append(pipe(**given, **guidance.on(pipe))[0])
+    assert not torch.allclose(*found, atol=1e-2)
+
+
+def test_one_image_and_none_remembered_is_as_without_guidance_which_is_said(caplog):
+    pipe, guidance = pipeline("SDXL"), VendiGuidance(proposal="network")
+    given = CASES["SDXL"].arguments([0], guided=True)
+    for seed, said in ((0, "as without guidance"), (1, "moves inside")):
+        found = []
+        with caplog.at_level("INFO"):
+            for each in (VendiGuidance(diversity=0), guidance):
+                given["generator"].manual_seed(seed)
+                found.append(pipe(**given, **each.on(pipe))[0])
+        assert torch.equal(*found) == (seed == 0) and caplog.messages[-1].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("guided", "steps", "strength", "said"),
+    [
+        (False, 1, 1.0, "rounds cannot follow its last step"),
+        (False, 2, 0.5, "rounds cannot follow its last step"),
+        (True, 6, 0.9, "raise strength"),
+        (False, 2, 1.0, None),
+    ],
+)
+def test_what_a_mask_keeps_stays_and_what_is_not_guided_is_said_once(
+    guided, steps, strength, said, caplog
+):
+    pipe, found, case = pipeline("SDXL inpaint"), [], CASES["SDXL inpaint"]
+    given = {"num_inference_steps": steps, "strength": strength}
+    with caplog.at_level("INFO"):
+        for guidance in (VendiGuidance(diversity=0), VendiGuidance()):
+            given = case.arguments([0, 0, 1], guided=guided) | given
+            given["generator"].manual_seed(0)
+            found.append(pipe(**given, **guidance.on(pipe))[0])
+    change = (found[1] - found[0]).abs()
+    kept = torch.nn.functional.interpolate(case.fixed["mask_image"], change.shape[2:]) < 0.5
+    assert change[kept.expand_as(change)].max() == 0
+    assert (change.max() == 0) == (said is not None)
+    if said is not None:
+        assert [said in it for it in caplog.messages] == [True, True]
+        assert [it.levelname for it in caplog.records] == ["INFO", "WARNING"]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_pipeline_that_returns_its_prediction_is_guided_before_its_last_step(steps, caplog):
+    parts = pipeline("SD 1.5").components
+    network = diffusers.UNet2DConditionModel(**parts["unet"].config | {"time_cond_proj_dim": 8})
+    parts = parts | {"unet": network, "scheduler": diffusers.LCMScheduler()}
+    pipe = diffusers.LatentConsistencyModelPipeline(**parts, requires_safety_checker=False)
+    found, given = [], {"num_inference_steps": steps, "guidance_scale": 3.0}
+    for guidance in (VendiGuidance(diversity=0), VendiGuidance()):
+        given = CASES["SD 1.5"].arguments([0, 0, 1]) | given
+        given["generator"].manual_seed(0)
+        found.append(pipe(**given, **guidance.on(pipe))[0])
+    assert torch.equal(*found) == (steps == 1)
+    assert ("rounds cannot follow its last step" in caplog.text) == (steps == 1)
+
+
 def test_perturbed_attention_is_refused_unless_guidance_is_off():
     pipe, case = stable_diffusion_xl_pag(), CASES["SDXL"]
     for refused in (VendiGuidance(), published()):

@@ -138,3 +138,10 @@ def test_bad_files_are_left_out_by_name(paths, tmp_path, workers, capsys, monkey
     for unusable, words in ((bad[2:], "64 .*missing.png: No such"), ([], "0 files is an image")):
         with pytest.raises(ValueError, match=f"none of {words}"):
             file_features(unusable, embedder)
+
+
+def test_evaluating_files_leaves_the_callers_random_numbers_as_they_are(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
+    before = torch.get_rng_state()
+    file_features([tmp_path / "0.png"], open_image_embedder("pixels:4"))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -43,10 +43,10 @@ def _rounds(monkeypatch):
     monkeypatch.setattr(inside, "VARIED", 0.0)
 
 
-def modified(network, latents=None, **changes):
+def modified(network, latents=None, index=0, **changes):
     latents = network.denoised if latents is None else latents
     prompts = torch.ones(len(latents), 3)
-    step = Step(0, 4, latents, network=network, prompts=prompts)
+    step = Step(index, 4, latents, network=network, prompts=prompts)
     engine = Engine(Rounds(**changes), Memory(50))
     assert engine.is_due(step)
     return engine, engine.modify(step)
@@ -152,23 +152,24 @@ def test_a_call_of_few_steps_without_cfg_has_two_evaluations_more_or_three(sdxl,
 
 
 FROM_HIGHEST = (
-    "and the model reaches it: use a schedule from the highest noise, such as "
+    "and the model reaches it: use one from the highest noise, such as "
     '"simple" or trailing timesteps'
 )
 
 
 @pytest.mark.parametrize(
-    ("before", "highest", "said"),
+    ("index", "before", "highest", "said"),
     [
-        (9.0, 1000.0, "1.6"),
-        (0.8, 0.8, "0.8, the highest there is (1.6 is wanted)"),
-        (0.8, 1000.0, f"0.8, where the schedule begins (1.6 is wanted, {FROM_HIGHEST})"),
+        (0, 9.0, 1000.0, "1.6"),
+        (0, 0.8, 0.8, "0.8, the highest there is (1.6 is wanted)"),
+        (0, 0.8, 1000.0, f"0.8, where the schedule begins (1.6 is wanted, {FROM_HIGHEST})"),
+        (1, 0.8, 1000.0, "0.8, where this step begins (1.6 is wanted)"),
     ],
 )
-def test_what_is_done_is_said_in_one_line(caplog, before, highest, said):
+def test_what_is_done_is_said_in_one_line(caplog, index, before, highest, said):
     network = Distilled(before=before)
     network.highest = highest
     with caplog.at_level("INFO"):
-        modified(network)
+        modified(network, index=index)
     expected = f"4 steps without CFG: a perturbed prompt proposes at noise to signal {said}"
     assert caplog.messages == [expected]

@@ -1,6 +1,5 @@
 """Where samples are compared: the image space on tiny decoders and encoders, and exemplars."""
 
-import contextlib
 from functools import partial
 
 import pytest
@@ -113,13 +112,14 @@ def test_the_features_are_those_of_the_prediction_and_remembered_ones_of_the_lat
         space.view(pipe, latents, None)
 
 
-@pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 def test_gradients_pass_in_any_context_and_weights_are_left_as_they_were(context):
     pipe = pipeline("SDXL")
     space = ImageSpace(encoder())
     pipe.vae.decoder.conv_in.requires_grad_(False)
     with context():
-        prediction = Prediction(torch.randn(2, 4, 8, 8), 0.5, 0.5)
+        latents = torch.randn(2, 4, 8, 8).requires_grad_(context is torch.enable_grad)
+        prediction = Prediction(latents, 0.5, 0.5)
         view = space.view(pipe, prediction.denoised, prediction)
         pulled = view.pull_back(torch.ones_like(view.features))
         assert pulled.abs().sum() > 0

@@ -106,16 +106,6 @@ def test_resizing_keeps_the_newest():
     assert len(window) == 7
 
 
-def test_a_window_first_filled_in_inference_mode_is_filled_outside_of_it_too():
-    window, usual = SlidingWindow(6), SlidingWindow(6)
-    with torch.inference_mode():
-        window.append(*samples(4))
-    usual.append(*samples(4))
-    for each in (window, usual):
-        each.append(*samples(4, seed=1))
-    assert torch.equal(window.features, usual.features)
-
-
 @pytest.mark.parametrize("size", [2, 4, 9])
 def test_what_left_a_window_comes_back_if_the_block_of_the_other_size_fails(size):
     window = SlidingWindow(4)

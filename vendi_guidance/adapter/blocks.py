@@ -15,6 +15,7 @@ from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.tokens import uncompiled
 from vendi_guidance.adapter.undistilled import answer
 from vendi_guidance.guidance.inside import Moves
+from vendi_guidance.kernels.precision import isolated
 
 
 def eager(network: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,6 +49,7 @@ class Blocks(MovedBlocks):
         self._part = part
         self._prompts_first = prompts_first
 
+    @isolated()
     def without_prompts(self) -> tuple[Tensor, Tensor] | None:
         """See `Denoiser.without_prompts`."""
         count, found = len(self._watch.step.sample), self._cfg.evaluations
@@ -55,7 +57,8 @@ class Blocks(MovedBlocks):
             return None
         own, other = self._parts([tensor_of(it.output) for it in found])
         added, given = (own - other).flatten().float(), (self._watch.step.output - other).flatten()
-        return self._clean(other), given.float() @ added / (added @ added)
+        scale = given.float() @ added / (added @ added)
+        return self._clean(other), scale.nan_to_num(1.0)  # where CFG adds nothing
 
     def denoise_moved(self, moves: Moves, scale: Tensor | float) -> Tensor:
         """See `Denoiser.denoise_moved`."""

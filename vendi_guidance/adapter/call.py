@@ -14,7 +14,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from vendi_guidance.adapter.denoiser import Network
-from vendi_guidance.adapter.families import check_attention
+from vendi_guidance.adapter.families import check_attention, has_fixed_end
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.prompts import ComparedPrompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
@@ -112,6 +112,7 @@ class Call:
                 "of its own"
             )
         self._thread = get_ident()
+        step = replace(step, has_fixed_end=has_fixed_end(step.pipeline))
         try:
             is_due = self._observe(step)
             if self._prompts.are_needed and (is_due or is_kept):
@@ -143,8 +144,8 @@ class Call:
         """Why guidance is on and yet none of the call's `count` steps was guided, or None."""
         if self._is_guided or self.settings.is_off:
             return None
-        if self._engine.settings.is_off:
-            return 'it begins where the image is decided: raise strength, or proposal="gradient"'
+        if self._engine.why_off is not None:
+            return self._engine.why_off
         if count == 1:
             return "it has one step, after which nothing is left to guide: use more steps"
         scheduler = type(pipeline.scheduler).__name__

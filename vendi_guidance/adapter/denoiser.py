@@ -299,4 +299,4 @@ def _check(pipeline: Any, actual: Tensor, expected: Tensor, what: str) -> None:
 def _inner(one: Tensor, other: Tensor) -> float:
     """The inner product of two batches, without samples that contain NaN or infinity."""
     products = (one.float() * other.float()).flatten(1).sum(dim=1)
-    return float(products.nan_to_num(0, 0, 0).sum())
+    return float(products.detach().nan_to_num(0, 0, 0).sum())

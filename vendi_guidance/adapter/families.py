@@ -23,6 +23,7 @@ class Family:
     pools_language_model: bool = False  # pooled embeddings are a language model's, not CLIP's
     layers_first: bool = False  # in embeddings, before the batch: no rounds
     perturbs_attention: bool = False  # cannot be guided
+    returns_prediction: bool = False  # of the last step, not the latents after the callback
     no_cfg: float = 1.0  # the largest guidance scale without CFG
 
 
@@ -37,6 +38,7 @@ FAMILIES = (
     Family("HiDream", layers_first=True),
     Family("Kolors", pools_language_model=True),  # encodes prompts with ChatGLM alone
     Family("Krea2", no_cfg=0.0),  # a scale w adds w times the difference, not w - 1
+    Family("LatentConsistencyModel", returns_prediction=True),
     Family("LuminaPipeline", prompts_first=True),
     Family("PixArtAlphaPipeline", is_in_place=True),  # has no callback_on_step_end
     Family("PixArtSigmaPipeline", is_in_place=True),  # nor has it
@@ -122,6 +124,18 @@ def count_steps(pipeline: Any) -> int:
     # the older `callback` counts the two evaluations of a second-order scheduler as one step
     order = pipeline.scheduler.order if family_of(pipeline).is_in_place else 1
     return math.ceil(len(pipeline.scheduler.timesteps) / order)
+
+
+def has_fixed_end(pipeline: Any) -> bool:
+    """Whether latents that change after the last step are lost, or change what a mask keeps: the
+    pipeline mixes that in before its callback, if the network does not get the masked image."""
+    if family_of(pipeline).returns_prediction:
+        return True
+    network = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
+    config = getattr(network, "config", {})
+    channels = config.get("in_channels", 0), config.get("out_channels") or config.get("in_channels")
+    has_mask = "mask_image" in signature(type(pipeline).__call__).parameters
+    return has_mask and channels[0] <= channels[1]
 
 
 def is_finished(pipeline: Any) -> bool:

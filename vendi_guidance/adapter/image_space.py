@@ -11,6 +11,7 @@ from vendi_guidance.adapter.vae import decode, encode, frozen, vae_of
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.spaces import Space, View
 from vendi_guidance.guidance.step import Prediction
+from vendi_guidance.kernels.precision import full_precision
 from vendi_guidance.storage.images import to_rgb
 
 
@@ -75,7 +76,8 @@ class ImageSpace(Space):
 
     def _encode(self, images: Tensor) -> Tensor:
         weight = next(self.encoder.parameters(), images)
-        return self.encoder(images.to(weight).clamp(-1, 1))
+        with full_precision():
+            return self.encoder(images.to(weight).clamp(-1, 1))
 
     def _pull_back(self, pipeline: Any, denoised: Tensor, gradient: Tensor) -> Tensor:
         """The gradient in one sample's predicted latents, from the (1, m) one in its features."""
@@ -85,7 +87,8 @@ class ImageSpace(Space):
             # scale the gradient to a maximum of 1, because half precision loses small values
             largest = gradient.abs().amax()
             largest = largest.where(largest > 0, 1)
-            [pulled] = torch.autograd.grad(features, z, (gradient / largest).to(features))
+            with full_precision():
+                [pulled] = torch.autograd.grad(features, z, (gradient / largest).to(features))
         return pulled * largest.to(pulled)
 
 

@@ -59,7 +59,8 @@ def frozen(*modules: Any) -> Iterator[None]:
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
     overflow = (m for m in modules if getattr(getattr(m, "config", None), "force_upcast", False))
     halves = [module for module in overflow if module.dtype == torch.float16]
-    with torch.inference_mode(False):
+    has_grad = torch.is_grad_enabled()  # leaving inference mode switches gradients on
+    with torch.inference_mode(False), torch.set_grad_enabled(has_grad):
         try:
             for p in trained:
                 p.requires_grad_(False)

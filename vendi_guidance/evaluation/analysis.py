@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.scores.alignment import vendi_of_each
 from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.groups import rows_by_label
@@ -42,7 +43,7 @@ class Analysis:
     near_duplicates: list[tuple[int, int, float]]  # two rows, and their similarity
 
 
-@torch.no_grad()
+@isolated()
 def analyse(inputs: ScoreInputs) -> Analysis:
     """Compute the analysis of a batch."""
     order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0), device="cpu")

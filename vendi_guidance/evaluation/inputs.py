@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vendi_guidance.features.base import Labels
 from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import Parts
@@ -72,7 +73,7 @@ class ScoreInputs:
             "information_vendi": exp(h_x + h_t - h_joint),
         }
 
-    @torch.no_grad()
+    @isolated()
     def scores(self, spectrum: Spectrum) -> dict[str, float]:
         """All scores that these inputs allow, by their names in `measures.MEASURES`.
 

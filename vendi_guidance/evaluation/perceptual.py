@@ -10,6 +10,7 @@ from torch import Tensor
 from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.features.images import resized
 from vendi_guidance.features.weights import reason
+from vendi_guidance.kernels.precision import float32_by_default, isolated
 from vendi_guidance.scores.groups import rows_by_label
 
 PACKAGES = ("dreamsim", "lpips")
@@ -20,6 +21,7 @@ class Perceptual:
     CVPR 2018) with AlexNet at 256 x 256 pixels. ImportError if the package of this name is not
     installed; ValueError if it cannot load its weights."""
 
+    @float32_by_default()
     def __init__(self, name: str, device: str = "cpu") -> None:
         self.name, self.device = name, device
         try:
@@ -37,7 +39,7 @@ class Perceptual:
         except Exception as error:  # libraries raise errors of every kind
             raise ValueError(f"{name} cannot load its weights: {reason(error)}") from error
 
-    @torch.no_grad()
+    @isolated()
     def distances(self, images: LazyImages, prompts: Sequence[str]) -> Tensor:
         """(n,) float64 mean distances of each image from the others of its prompt; NaN without."""
         found = torch.empty(len(images), dtype=torch.float64, device="cpu")

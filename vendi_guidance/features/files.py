@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder
+from vendi_guidance.kernels.precision import float32_by_default
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.images import open_image, read_bytes
 from vendi_guidance.storage.messages import counted
@@ -69,7 +70,8 @@ def file_features(
     # workers get the transform, because not every embedder can be pickled
     decode = partial(_decode, transform=transform, cached={*store.features})
     files: Any = list(enumerate(paths))
-    loader = DataLoader(files, batch_size, num_workers=workers, collate_fn=decode)
+    rng = torch.Generator()  # in place of torch's own, so that evaluation leaves seeds as they are
+    loader = DataLoader(files, batch_size, num_workers=workers, collate_fn=decode, generator=rng)
     found: dict[int, Tensor] = {}
     bad: list[BadImage] = []
     with tqdm(total=len(paths), disable=None if progress else True) as bar:
@@ -136,6 +138,7 @@ class _DecodedFile(NamedTuple):
     image: Any  # a PIL image, or an array if transformed; None if its features are cached
 
 
+@float32_by_default()
 def _decode(
     files: list[tuple[int, Path]], transform: Callable[..., Tensor] | None, cached: set[bytes]
 ) -> list[_DecodedFile | BadImage]:

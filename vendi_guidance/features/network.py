@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vendi_guidance.features.weights import reason
 from vendi_guidance.kernels.base import check_count
+from vendi_guidance.kernels.precision import float32_by_default, isolated
 from vendi_guidance.storage.images import to_rgb
 from vendi_guidance.storage.messages import nearest
 
@@ -20,6 +21,7 @@ Parts: TypeAlias = tuple[dict[str, Any], nn.Module, Callable[..., Tensor]]
 """The settings, network and transform of an `EmbeddingNetwork`."""
 
 
+@float32_by_default()
 def open_parts(
     what: str, kinds: Mapping[str, Callable[[str], Parts]], spec: str
 ) -> tuple[str, Parts]:
@@ -80,7 +82,7 @@ class EmbeddingNetwork:
     def precision(self) -> Iterator[None]:
         """Context for running the network; ValueError if it fails."""
         try:
-            with torch.no_grad(), torch.autocast("cuda", torch.float16, enabled=self._half):
+            with isolated(), torch.autocast("cuda", torch.float16, enabled=self._half):
                 yield
         except Exception as error:  # libraries raise errors of every kind
             raise ValueError(f"the embedder {self.name} failed: {reason(error)}") from error
@@ -93,14 +95,15 @@ class NetworkEmbedder(EmbeddingNetwork):
         """(n, d) float32 features of n >= 1 images of any size and mode, on the CPU."""
         features = []
         for batch in self.batches(images):
-            pixels = torch.stack([self.transform(to_rgb(image)) for image in batch])
+            with float32_by_default():
+                pixels = torch.stack([self.transform(to_rgb(image)) for image in batch])
             features.append(self.encode(pixels))
         return torch.cat(features)
 
     def encode(self, pixels: Tensor) -> Tensor:
         """(b, d) float32 features of (b, c, h, w) transformed images, on the CPU."""
         with self.precision():
-            return self.network(pixels.to(self.device)).float().cpu()
+            return self.network(pixels.to(self.device, torch.float32)).float().cpu()
 
 
 def digest_of(network: nn.Module) -> str:

@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from vendi_guidance.features.weights import conversion, model_folder, reason
+from vendi_guidance.kernels.precision import float32_by_default
 from vendi_guidance.storage.messages import optional_import
 
 WEIGHTS = "open_clip_model.safetensors"
@@ -25,6 +26,7 @@ class OpenClip(NamedTuple):
     preprocessing: dict[str, Any]  # settings of `transform`, as JSON values
 
 
+@float32_by_default()
 def load_open_clip(name: str) -> OpenClip:
     """Load a model and its preprocessing; ValueError if OpenCLIP cannot, or only from a pickle.
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from vendi_guidance.features.base import Labels
 from vendi_guidance.features.network import digest_of
 from vendi_guidance.features.weights import reason
+from vendi_guidance.kernels.precision import float32_by_default, isolated
 
 TRAINING_FEATURES = "training_features.safetensors"
 """In a probe's folder: its features of real images."""
@@ -86,7 +87,7 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         features = self.body(pixels)
         return [head(features) for head in self.heads]
 
-    @torch.no_grad()
+    @isolated()
     def embed(self, images: Sequence[Image.Image]) -> Tensor:
         """(n, 128) float32 features of n images."""
         pixels = torch.stack([probe_pixels(image, self.size) for image in images])
@@ -97,7 +98,7 @@ class Probe(nn.Module, PyTorchModelHubMixin):
         """The most likely look of each of n images."""
         return self.looks_of(self.embed(images))
 
-    @torch.no_grad()
+    @isolated()
     def looks_of(self, features: Tensor) -> list[Look]:
         """The most likely look of each of n images, from their (n, 128) features by `embed`."""
         best = [head(features).argmax(1).tolist() for head in self.heads]
@@ -193,9 +194,10 @@ def _filled(part: str, values: Mapping[str, str | None]) -> str:
 def probe_pixels(image: Image.Image, size: int) -> Tensor:
     """Convert an image to a probe's input: (3, size, size) in [-1, 1]."""
     array = np.array(image.convert("RGB").resize((size, size)))
-    return torch.from_numpy(array).permute(2, 0, 1) / 127.5 - 1
+    return torch.from_numpy(array).permute(2, 0, 1).float() / 127.5 - 1
 
 
+@float32_by_default()
 def load_probe(folder: str | Path) -> Probe:
     """Load the probe in a folder. FileNotFoundError if there is none, ValueError if its config or
     its weights are damaged."""

@@ -134,7 +134,7 @@ def _words(name: str) -> Parts:
         raise ValueError(f'the "words" embedder takes no model, got {name!r}: leave it out')
 
     def encode(prompts: list[str], device: str) -> Tensor:
-        counts = torch.zeros(len(prompts), WORD_FEATURES, device="cpu")
+        counts = torch.zeros(len(prompts), WORD_FEATURES, dtype=torch.float32, device="cpu")
         for row, prompt in zip(counts, prompts, strict=True):
             found = words(prompt)
             for term in (*found, *map(" ".join, pairwise(found))):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from vendi_guidance.guidance import budget, inside, perturbed, rounds, timing
@@ -28,6 +29,9 @@ PROPOSERS = {
     "prompt": Proposer("a perturbed prompt", perturbed.is_due, perturbed.repeat, lambda *_: 2),
 }
 
+LOW_NOISE = 'it begins where the image is decided: raise strength, or proposal="gradient"'
+FIXED_END = "rounds cannot follow its last step, which a mask or a prediction ends: use more steps"
+
 logger = logging.getLogger(__name__)
 
 
@@ -40,6 +44,7 @@ class Engine:
 
     Attributes:
         moves: those made inside the network; None before they begin, and where there are none.
+        why_off: why this call is not guided although the settings ask for it, or None.
 
     Example:
         >>> import torch
@@ -57,8 +62,9 @@ class Engine:
         self.settings = settings
         self.memory = memory
         self._score: Score | None = None
-        self._rounds_are_made = False
+        self._rounds_are_made = self._is_alone = False
         self.moves: inside.Moves | None = None
+        self.why_off: str | None = None
         is_automatic = (
             isinstance(settings, Rounds)
             and (settings.proposal, settings.rounds, settings.candidates) == (None, None, None)
@@ -72,7 +78,7 @@ class Engine:
 
     def is_due(self, step: Step) -> bool:
         """Whether this step is to be modified. Rounds need a step with its `network`."""
-        if self.settings.is_off:
+        if self.settings.is_off or (step.is_last and step.has_fixed_end):
             return False
         if isinstance(self.settings, Rounds):
             if self._is_asked(step):
@@ -90,17 +96,18 @@ class Engine:
             return False
         return network.has_blocks and network.has_prompt and timing.is_distilled(step)
 
+    @torch.no_grad()
     def observe(self, step: Step) -> bool:
         """Record a step and return whether it `is_due`. A step that is due and is not modified
         makes the next one due. A call with CFG that begins at low noise is not guided."""
         network, settings = step.network, self.settings
+        if settings.is_off:
+            return False
         if self._moves_inside is None and network is not None and not self._is_asked(step):
             is_early = network.levels[0].ratio > inside.ABOVE
             has_cfg = timing.has_cfg(network)
             if network.has_blocks and has_cfg and not is_early and isinstance(settings, Rounds):
-                logger.info("not guided: the image is decided where this call begins")
-                self.settings = replace(settings, diversity=0.0)
-                return False
+                return self._leave(LOW_NOISE)
             # in short calls such moves lose much of what prompts say
             joint = network.has_text_block and step.count > timing.FEW
             is_inside = is_early and network.has_blocks
@@ -110,7 +117,17 @@ class Engine:
                 is_inside = network.without_prompts() is not None
             self._moves_inside = is_inside
         self._is_pending = self.is_due(step)
+        is_guided = self._is_pending or self._rounds_are_made or self._moves_inside
+        if step.has_fixed_end and step.index + 2 >= step.count and not is_guided:
+            return self._leave(FIXED_END)
         return self._is_pending
+
+    def _leave(self, why: str) -> bool:
+        """Make no guidance in this call."""
+        if isinstance(self.settings, Rounds):
+            logger.info("not guided: %s", why)
+            self.settings, self.why_off = replace(self.settings, diversity=0.0), why
+        return False
 
     def is_undecided(self, step: Step) -> bool:
         """Whether the next step may reuse this one's prediction, since rounds follow later."""
@@ -121,6 +138,7 @@ class Engine:
         is_gradient = self.proposer(step, settings) is PROPOSERS["gradient"]
         return is_gradient and timing.is_undecided(step, settings)
 
+    @torch.no_grad()
     def modify(self, step: Step) -> Step:
         """The step with guided latents. ValueError if the samples do not fit the memory's, or
         rounds cannot be made."""
@@ -152,6 +170,7 @@ class Engine:
             self._score = self.memory.score(self.settings, step.prompts)
         return self._score
 
+    @torch.no_grad()
     def begin(self, step: Step) -> tuple[Step, tuple[Tensor, Tensor] | None]:
         """The step with moves inside the network, where they are made after `observe`; and what a
         perturbed prompt proposed, if that was asked."""
@@ -175,7 +194,11 @@ class Engine:
         begun = None if score.exemplars else inside.begin(step, score, settings)
         if begun is not None:
             self.moves, step = begun
-            logger.info('moves inside the network (proposal="gradient": rounds)')
+            self._is_alone = not self.moves.has_direction
+            if self._is_alone:
+                logger.info("as without guidance: there is no other image to move away from yet")
+            else:
+                logger.info('moves inside the network (proposal="gradient": rounds)')
             return step
         if settings.proposal is None:
             self._moves_inside = False
@@ -203,7 +226,7 @@ class Engine:
     def share_of_cfg(self, level: Level, are_made: bool = False) -> float:
         """The share of classifier-free guidance (CFG) at a step that begins at this level: a scale
         w becomes 1 + share (w - 1). `are_made` if rounds are scheduled before this step."""
-        if self._moves_inside:
+        if self._moves_inside and not self._is_alone:
             return float(level.ratio > inside.CFG_STOP)
         if self.moves is not None or self.settings.is_off:  # without guidance
             return 1.0
@@ -226,8 +249,10 @@ def _log_few_steps(step: Step, settings: Rounds, proposer: Proposer) -> None:
     wanted = timing.wanted_ratio(step, settings)
     less = f", the highest there is ({wanted:.3g} is wanted)" if ratio < 0.99 * wanted else ""
     if less and network.at(wanted).ratio > 1.01 * ratio:
-        less = f", where the schedule begins ({wanted:.3g} is wanted, and the model reaches it: "
-        less += 'use a schedule from the highest noise, such as "simple" or trailing timesteps)'
+        less = f", where this step begins ({wanted:.3g} is wanted)"
+        if step.index == 0:
+            less = f", where the schedule begins ({wanted:.3g} is wanted, and the model reaches it"
+            less += ': use one from the highest noise, such as "simple" or trailing timesteps)'
     if network.is_undistilled:
         less += "; the undistilled network answers (its own with undistilled=None)"
     done = f"{proposer.title} proposes at noise to signal {ratio:.3g}{less}"

@@ -11,9 +11,10 @@ high, each of them moves the output h of one block of the network, with the prom
 where f takes means of h over parts of the image, and g is repeated over each part. CFG has its full
 scale. `share` is set once in a call, after its first step, which is made again: there the moves
 change the prediction by `OF_CFG` times what CFG adds to it, w (x_c - x_u) at scale w, from the
-predictions with the prompt and without; without CFG by `OF_SPREAD` times the distance between
-samples of the prompt; `KNOWN` times as far where the network knows its prompt without CFG. As a
-share of |h| the right length differs tenfold between models, as a share of what CFG adds twofold.
+predictions with the prompt and without; where CFG is off or adds nothing, by `OF_SPREAD` times the
+distance between samples of the prompt; `KNOWN` times as far where the network knows its prompt
+without CFG. As a share of |h| the right length differs tenfold between models, as a share of what
+CFG adds twofold.
 """
 
 import math
@@ -27,6 +28,7 @@ from vendi_guidance.guidance.score import Score, distances, spread
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.timing import is_distilled, network_of
+from vendi_guidance.kernels.precision import isolated
 
 DECIDED = 0.76
 """Below this root mean square of a first prediction of clean latents without CFG, whose own is
@@ -54,6 +56,10 @@ CFG_STOP = 0.33
 
 TRIAL, LONGEST = 0.3, 10.0
 """The first move that is tried, and the longest: shares of the norm of a block's output."""
+
+ROUNDING = 1e-3
+"""CFG is taken to add nothing, as where the prompt is the negative prompt, below this share of the
+prediction."""
 
 PARTS = 4
 """Features are means over a grid of `PARTS` x `PARTS`, or as many stretches of tokens."""
@@ -94,6 +100,12 @@ class Moves:
                 ones are moved in the same direction.
         """
         x = h if h.ndim == 4 else h.mT
+        moved = x + self._step(x, own, at, ratio)
+        return moved if h.ndim == 4 else moved.mT
+
+    @isolated()
+    def _step(self, x: Tensor, own: slice, at: object, ratio: float) -> Tensor:
+        """What is added to x: (n b, c, ...), in its dtype."""
         if at != self._at:
             self._at, self._direction = at, self._towards(x[own], ratio)
         # other outputs of a step may have another size, as negative prompts of other lengths do
@@ -101,8 +113,7 @@ class Moves:
         norm = lengths(F.interpolate(self._direction, x.shape[2:]), torch.float64)
         length = lengths(x).view(-1, len(norm), 1) * self.share / norm
         step = (length * self._direction.flatten(1)).to(x.dtype).nan_to_num_(0, 0, 0)
-        moved = x + F.interpolate(step.view(len(x), *self._direction.shape[1:]), x.shape[2:])
-        return moved if h.ndim == 4 else moved.mT
+        return F.interpolate(step.view(len(x), *self._direction.shape[1:]), x.shape[2:])
 
     def _towards(self, x: Tensor, ratio: float) -> Tensor:
         """(b, c, ...) gradients of the score, of `PARTS` x `PARTS` or `PARTS`^2 means."""
@@ -131,7 +142,9 @@ def is_varied(step: Step, score: Score, proposal: Tensor) -> bool:
     (b, ...) predictions for a perturbed one."""
     network = network_of(step)
     clean = network.denoised
-    apart = distances(step, score, clean, network.levels[0]).nanmedian(dim=1, keepdim=True).values
+    # the lower median: on GPUs, `nanmedian` has no deterministic algorithm
+    apart = distances(step, score, clean, network.levels[0])
+    apart = apart.nanquantile(0.5, dim=1, keepdim=True, interpolation="lower")
     moved = lengths(proposal - clean) / apart
     return bool(moved[moved.isfinite()].mean() < VARIED)
 
@@ -145,25 +158,29 @@ def begin(step: Step, score: Score, settings: Rounds) -> tuple[Moves, Step] | No
     network, moves = network_of(step), Moves(score, step)
     if not network.has_blocks:
         return None
-    plain, unit = network.denoised, torch.empty(0)
+    plain = network.denoised
     scale: Tensor | float = 1.0
-    longer = 1.0 if is_distilled(step) else torch.where(needs_cfg(plain), 1.0, KNOWN)
+    unit = torch.full_like(moves.share, torch.nan)  # where CFG is off, or adds nothing
+    longer = 1.0 if is_distilled(step) else torch.where(needs_cfg(plain), 1.0, KNOWN).float()
     if found := network.without_prompts():
         without, scale = found
-        added = scale * (plain - without)
-        plain, unit = without + added, OF_CFG * lengths(added)
+        added, least = scale * (plain - without), ROUNDING * lengths(plain)
+        plain, length = without + added, lengths(added)
+        unit = (OF_CFG * length).where(length > least, torch.nan)
     change = network.denoise_moved(moves, scale) - plain
     if len(moves.seen) and not moves.has_direction:  # a lone image, and none is remembered
         network.move_inside(moves)
         return moves, step
-    if not found:
-        unit = OF_SPREAD * spread(distances(step, score, plain, network.levels[0]))
-    # lone samples have no distance
+    if unit.isnan().any():
+        apart = OF_SPREAD * spread(distances(step, score, plain, network.levels[0]))
+        unit = unit.where(unit.isfinite(), apart)
     dial = settings.diversity / DIVERSITY
     ratio = dial * longer * score.ratio(step.prompts, unit, lengths(change))
-    if (TRIAL * ratio > LONGEST).all():
+    known = ratio[(ratio > 0) & ratio.isfinite()]
+    if not len(known) or (TRIAL * known > LONGEST).all():
         return None
-    moves.share = (TRIAL * ratio).nan_to_num(0).clamp(max=LONGEST)
+    # a prompt's only sample has no distance
+    moves.share = (TRIAL * ratio.where(ratio > 0, known.mean())).clamp(max=LONGEST)
     clean = plain + (moves.share / TRIAL * as_rows(change)).view_as(change)
     given = network.denoised if step.prediction is None else step.prediction.denoised
     start, end = network.levels

@@ -11,6 +11,7 @@ from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
 from vendi_guidance.guidance.window import Finished, SlidingWindow
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.scores.bandwidth import median_distance
 
@@ -45,6 +46,7 @@ class Memory:
         """Number of guidance steps, one per sample, and of finished samples lost to NaN or inf."""
         return int(self._skipped)
 
+    @isolated()
     def add(self, features: Tensor, prompts: Tensor | None) -> None:
         """Remember finished samples, except those with NaN or infinity."""
         finite = torch.isfinite(as_rows(features)).all(dim=1)
@@ -85,6 +87,7 @@ class Memory:
         """Count the samples that a step skipped: those where `finite`, (b,), is False."""
         self._skipped = self._skipped + finite.logical_not().sum()  # no wait for the device
 
+    @isolated()
     def score(self, settings: Settings, prompts: Tensor | None) -> Score:
         """The score of a call; prompts are (b, m), or None where they are not compared."""
         return Score(

@@ -22,6 +22,7 @@ from vendi_guidance.guidance.samples import as_rows, unit_rows
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.kernels.parts import squared_norm
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.rounding import coarser, exact_ones, rounding
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.kernels.subsets import greedy_subset
@@ -45,7 +46,7 @@ class _Fitted(Gaussian):
         object.__setattr__(self, "sigma", sigma)
 
     def on_sphere(self, inner: Tensor) -> Tensor:
-        return Gaussian.on_sphere(_Fitted(torch.as_tensor(self.sigma).to(inner.device)), inner)
+        return Gaussian.on_sphere(_Fitted(torch.as_tensor(self.sigma, device=inner.device)), inner)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Objective(ABC):
     kernel_latent: SphereKernel | MedianGaussian
     kernel_prompt: SphereKernel | None = None
 
-    @torch.no_grad()
+    @isolated()
     def gradient(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Gradient:
         """The score of window and in-flight samples together, and its gradient in the features.
 
@@ -110,7 +111,7 @@ class Objective(ABC):
         gradient = tangent.div_(norm).masked_fill_(beyond * norm <= 0, 0)  # NaN stays
         return Gradient(score, gradient.view_as(features))
 
-    @torch.no_grad()
+    @isolated()
     def choose(self, candidates: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Tensor:
         """Choose a candidate for each sample, so that they differ from one another and from the
         window's nearest samples: greedily, by the largest determinant of the joint kernel matrix.
@@ -143,7 +144,7 @@ class Objective(ABC):
         taken = torch.tensor(greedy_subset(among.double(), places, b), device="cpu")
         return taken[places[taken].argsort()].to(unit.device) // b
 
-    @torch.no_grad()
+    @isolated()
     def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:
         """(b, b) similarity of the prompts of samples in flight, in the dtype of `like`."""
         empty = SlidingWindow(1)

@@ -12,11 +12,14 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import SphereKernel, check_count
 from vendi_guidance.kernels.parts import squared_norm
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.rounding import exact_ones
 from vendi_guidance.storage.messages import counted
 
 ROWS_AT_ONCE = 64
 """Samples enter in groups of this size, which bounds the memory needed."""
+
+NONE = torch.empty(0, 0, dtype=torch.float32, device="cpu")
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -64,6 +67,7 @@ class Samples:
     def __len__(self) -> int:
         return min(self._entered, self.size)
 
+    @isolated()
     def enter(self, features: Tensor, prompts: Tensor | None) -> None:
         """Add finite samples that passed `check`."""
         kept = slice(-self.size, None)
@@ -114,7 +118,7 @@ class Samples:
     @property
     def features(self) -> Tensor:
         """(N, D) unit-length features of the remembered samples, in the storage dtype."""
-        return torch.empty(0, 0) if self._features is None else self._features.rows[: len(self)]
+        return NONE if self._features is None else self._features.rows[: len(self)]
 
     @property
     def prompts(self) -> Tensor | None:
@@ -125,7 +129,7 @@ class Samples:
     def inner_products(self) -> Tensor:
         """(N, N) inner products of the remembered features."""
         if self._features is None:
-            return torch.empty(0, 0)
+            return NONE
         return self._features.inner[: len(self), : len(self)]
 
     def products(self, unit: Tensor) -> Tensor:
@@ -170,7 +174,7 @@ class Samples:
     def _gram(self, ring: "_Ring | None", kernel: SphereKernel) -> Tensor:
         n = len(self)
         if n == 0:
-            return torch.empty(0, 0)
+            return NONE
         if ring is None:
             raise ValueError("the window holds no prompts: use an unconditional objective")
         return kernel.on_sphere(ring.inner[:n, :n]).fill_diagonal_(1)
@@ -190,9 +194,8 @@ class _Ring:
     ) -> None:
         place = like.device if device is None else device
         precise = torch.promote_types(dtype, torch.float32)
-        with torch.inference_mode(False):  # so that later calls may write outside of it, too
-            self.rows = torch.zeros(size, like.shape[1:].numel(), dtype=dtype, device=place)
-            self.inner = torch.zeros(size, size, dtype=precise, device=place)
+        self.rows = torch.zeros(size, like.shape[1:].numel(), dtype=dtype, device=place)
+        self.inner = torch.zeros(size, size, dtype=precise, device=place)
 
     def write(self, x: Tensor, entered: int) -> None:
         """Store x: (b, ...), b <= size, after `entered` earlier ones."""

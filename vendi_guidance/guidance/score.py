@@ -13,6 +13,8 @@ from vendi_guidance.guidance.spaces import Space
 from vendi_guidance.guidance.step import Level, Step
 from vendi_guidance.guidance.timing import network_of
 from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.kernels.precision import isolated
+from vendi_guidance.kernels.rounding import rounding
 
 SAME = 0.99
 """Two prompts count as the same from this similarity on."""
@@ -51,6 +53,7 @@ class Score:
             found = found - self.beta * alone.gradient(features, None, self.exemplars).gradient
         return unit_rows(as_rows(pull_back(found)).to(step.latents.device))
 
+    @isolated()
     def move(self, latents: Tensor, direction: Tensor, length: Tensor | float) -> Tensor:
         """Move (b, ...) latents on the sphere of their norm, along (b, D) unit rows, by a length
         that is a share of the norm: one for all, or (b, 1). Samples whose move is not finite stay,
@@ -64,6 +67,7 @@ class Score:
         self.count_skipped(finite)
         return moved.where(finite, z).view_as(latents).to(latents.dtype)
 
+    @isolated()
     def ratio(self, prompts: Tensor | None, one: Tensor, other: Tensor) -> Tensor:
         """(b, 1) ratios of two numbers of each sample, (b, 1), both averaged over its prompt's
         samples without NaN and infinity."""
@@ -90,11 +94,12 @@ def spread(distances: Tensor) -> Tensor:
 
 def between(clean: Tensor, similarity: Tensor) -> Tensor:
     """(b, b) distances of (b, ...) predictions for the same prompt, given the (b, b) similarity of
-    prompts; NaN for those of other prompts, and to itself."""
+    prompts; NaN for those of other prompts, to itself and to copies."""
     rows = as_rows(clean)
     # from differences: inner products leave rounding of the distance between copies
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
-    others = (similarity > SAME).fill_diagonal_(False) & distances.isfinite()
+    least = rounding(rows.dtype, rows.shape[1]) * lengths(clean)
+    others = (similarity > SAME).fill_diagonal_(False) & distances.isfinite() & (distances > least)
     return distances.where(others, torch.nan)
 
 

@@ -122,7 +122,7 @@ class Denoiser(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """A denoising step that the sampler has just made. The last five attributes are for those whose
+    """A denoising step that the sampler has just made. The last six attributes are for those whose
     settings need them."""
 
     index: int  # from 0
@@ -134,6 +134,7 @@ class Step:
     network: Denoiser | None = None
     first: Tensor | None = None  # (b, ...) latents with which the call began; None is `latents`
     scheduled: int = 0  # steps of the schedule, of which image-to-image calls make the last ones
+    has_fixed_end: bool = False  # whether latents may not be changed after the call's last step
 
     @property
     def is_last(self) -> bool:

@@ -58,7 +58,8 @@ def is_due(step: Step, settings: Rounds) -> bool:
         return end.ratio < DUE_BELOW * wanted
     if start.ratio == math.inf:
         return end.ratio < CFG_STOP and not step.is_last
-    return step.is_last or start.ratio * end.ratio <= wanted**2
+    is_last_chance = step.index + step.has_fixed_end >= step.count - 1
+    return is_last_chance or start.ratio * end.ratio <= wanted**2
 
 
 def is_undecided(step: Step, settings: Rounds) -> bool:

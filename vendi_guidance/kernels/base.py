@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vendi_guidance.kernels.precision import isolated
+
 Features: TypeAlias = Tensor | np.ndarray
 
 Blocks: TypeAlias = Callable[[slice, slice], Tensor]
@@ -98,6 +100,7 @@ class Kernel(ABC):
         theorem; None if k is not a function of a - b."""
         return None
 
+    @isolated()
     def __call__(self, a: Features, b: Features) -> Tensor:
         """(n, m) similarities of the items of a: (n, d) and b: (m, d); ValueError if `as_features`
         rejects a or b, or they differ in d."""
@@ -106,6 +109,7 @@ class Kernel(ABC):
             raise ValueError(f"a and b must agree in d, got {a.shape[1]} and {b.shape[1]}")
         return self.blocks(torch.cat([a, b]))(slice(len(a)), slice(len(a), None))
 
+    @isolated()
     def gram(self, items: Any) -> Tensor:
         """The (n, n) kernel matrix K of n items: exactly symmetric, with ones on the diagonal."""
         x = self.read(items)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, as_features, check_count
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.standard import Cosine
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import as_pair
@@ -78,7 +79,7 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
     return total / pairs if pairs else None
 
 
-@torch.no_grad()
+@isolated()
 def group_vendi(x: Features, prompts: Sequence[str], size: int = 4) -> float | None:
     """In-group Vendi: the mean Vendi score of `size` images of a prompt, in [1, size].
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, Kernel, as_kernel, concat_columns
 from vendi_guidance.kernels.parts import Part, mean_similarity
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.standard import Precomputed, Product
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.groups import Groups, rows_by_label
@@ -32,7 +33,7 @@ EXACT = Exact()
 Items: TypeAlias = Any  # what a kernel compares: (n, d) features, or row indices
 
 
-@torch.no_grad()
+@isolated()
 def vendi(
     x: Items,
     kernel: Kernel,
@@ -97,7 +98,7 @@ def rke(x: Items, kernel: Kernel, *, spectrum: Spectrum = EXACT) -> Tensor:
     return vendi(x, kernel, order=2, spectrum=spectrum)
 
 
-@torch.no_grad()
+@isolated()
 def conditional_vendi(
     x: Items,
     t: Items,
@@ -156,7 +157,7 @@ def conditional_rke(
     return conditional_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
 
 
-@torch.no_grad()
+@isolated()
 def information_vendi(
     x: Items,
     t: Items,
@@ -205,7 +206,7 @@ def information_rke(
     return information_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
 
 
-@torch.no_grad()
+@isolated()
 def cluster_vendi(
     x: Items, clusters: Groups, kernel: Kernel, *, order: float = 1.0, spectrum: Spectrum = EXACT
 ) -> Tensor:
@@ -251,7 +252,7 @@ def cluster_rke(
     return cluster_vendi(x, clusters, kernel, order=2, spectrum=spectrum)
 
 
-@torch.no_grad()
+@isolated()
 def intdiv(x: Items, kernel: Kernel) -> Tensor:
     """Internal diversity: the mean dissimilarity of two items.
 

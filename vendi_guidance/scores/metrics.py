@@ -31,6 +31,7 @@ from vendi_guidance.kernels.base import (
     concat_columns,
 )
 from vendi_guidance.kernels.parts import Part
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.standard import Precomputed
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import EXACT, Parts
@@ -84,6 +85,7 @@ class EntropyMetric(Metric):
             for name in self._inputs:
                 self.add_state(name, [], "cat")
 
+    @isolated()
     def compute(self) -> Tensor:
         """The score of all items so far, 0-d float64; ValueError if there are none."""
         keeps_sums = isinstance(self.spectrum, RandomFourier)
@@ -107,6 +109,7 @@ class EntropyMetric(Metric):
     # adds a batch, which may be refused, before it resets; its score takes far longer than adding
     _forward_reduce_state_update = Metric._forward_full_state_update
 
+    @isolated()
     def _add(self, *batch: Features) -> None:
         features = [as_features(each) for each in batch]
         rows, widths = _joined(features), tuple(each.shape[1] for each in features)
@@ -115,6 +118,9 @@ class EntropyMetric(Metric):
         if isinstance(self.spectrum, RandomFourier):
             if self._maps is None:
                 self._maps = self.spectrum.maps(self._parts(widths[0]), sum(widths))
+            for name in ("count", *self._sums):
+                if getattr(self, name).is_inference():  # after `forward` in inference mode
+                    setattr(self, name, getattr(self, name).clone())
             for chunk in rows.split(CHUNK):
                 for name, (part, feature_map) in zip(self._sums, self._maps, strict=True):
                     add_products(getattr(self, name), feature_map(part.of(chunk)))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import CHUNK, Kernel, as_kernel, check_count
 from vendi_guidance.kernels.parts import Part
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.scores.functional import Items
 from vendi_guidance.scores.linalg import (
     OVERSAMPLING,
@@ -44,7 +45,7 @@ class Mode:
     loadings: tuple[float, ...]
 
 
-@torch.no_grad()
+@isolated()
 def find_modes(
     x: Items,
     kernel: Kernel,

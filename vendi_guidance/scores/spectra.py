@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, Kernel, check_count
 from vendi_guidance.kernels.parts import Part, squared_norm, squared_norms
+from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy
 from vendi_guidance.scores.linalg import (
@@ -68,6 +69,7 @@ class Exact(Spectrum):
         tensor([0.6667, 0.3333], dtype=torch.float64)
     """
 
+    @isolated()
     def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(min(n, w),) float64, largest first, non-negative, summing to 1."""
         return eigenvalues(_matrix(kernel.read(x), kernel, weights))
@@ -109,6 +111,7 @@ class Nystrom(Spectrum):
     def __post_init__(self) -> None:
         check_count("rank", self.rank)
 
+    @isolated()
     def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(min(n, rank),) float64, largest first, non-negative, summing to 1."""
         x = kernel.read(x)
@@ -190,6 +193,7 @@ class RandomFourier(Spectrum):
 
         return features
 
+    @isolated()
     def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
         """(2r,) float64, largest first, non-negative, summing to 1."""
         x = kernel.read(x)
