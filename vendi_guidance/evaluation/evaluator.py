@@ -31,7 +31,7 @@ from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.intervals import CURVES_FROM, Convergence
 from vendi_guidance.scores.spectra import Exact, Lanczos, Spectrum
 from vendi_guidance.scores.subsampling import ENOUGH, LEVEL, Subsamples, subsample
-from vendi_guidance.storage.messages import counted
+from vendi_guidance.storage.messages import counted, first_few
 
 MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the same ones for all
 
@@ -83,7 +83,7 @@ def evaluate(
         raise ValueError("this judge or the features of prompts need them: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
-    real, unread = _embed_references(references, embedding.image, reader)
+    real, unread, broken = _embed_references(references, embedding.image, reader)
     judged = judge_images(embed_batch(batch, embedding, reader), judges, reader)
     inputs, settings = replace(judged.inputs, reference=real), judged.settings
     if real is not None:
@@ -103,6 +103,9 @@ def evaluate(
         scores[key] = ScoreResult(*found, basis(key, settings))
     analysis = analyse(inputs)
     notes = [judged.batch.note, _left_out(inputs, scores, subsamples), _of_real_images(inputs)]
+    if broken := judged.broken + broken:
+        images, names = counted(len(broken), "image"), first_few(broken)
+        notes.append(f"Metadata of {images} cannot be read, only the pixels are: {names}.")
     notes.append(_of_repeats(analysis.convergence.get("within_prompt")))
     if alike := len(analysis.near_duplicates):
         pairs = "at least " * (alike == LISTED) + counted(alike, "pair")
@@ -206,19 +209,20 @@ def subsample_scores(
 
 def _embed_references(
     references: Images | None, embedder: ImageFeatures, reader: ImageReader
-) -> tuple[Tensor | None, list[BadImage]]:
-    """(m, d) features of the reference images, and the files that could not be read."""
+) -> tuple[Tensor | None, list[BadImage], list[str]]:
+    """(m, d) features of the reference images, the files that could not be read, and those with
+    metadata that could not."""
     if references is None:
-        return None, []
+        return None, [], []
     if isinstance(references, (Tensor, np.ndarray)) and references.ndim == 2:
-        return as_features(references).to("cpu", copy=True), []
+        return as_features(references).to("cpu", copy=True), [], []
     if isinstance(embedder, (Tensor, np.ndarray)):
         raise ValueError(
             "the images are given as features, so the reference images must be, too: references "
             "must be an (m, d) tensor or array"
         )
-    features, _, unread = reader.embed(as_batch(references, read_prompts=False).images, embedder)[0]
-    return features, unread
+    found, _ = reader.embed(as_batch(references, read_prompts=False).images, embedder)
+    return found.features, found.bad, found.broken
 
 
 def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples) -> str:
