@@ -104,8 +104,8 @@ class ManifoldScores(NamedTuple):
 def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> ManifoldScores:
     """Precision, recall, density, coverage and authenticity of generated images.
 
-    All five depend on n, m and k, so only scores with equal n, m and k can be compared. Images with k
-    copies in their set have empty balls: a set of equal images scores 0. O((n + m)^2 d) time.
+    All five depend on n, m and k, so only scores with equal n, m and k can be compared. Images with
+    k copies in their set have empty balls: a set of equal images scores 0. O((n + m)^2 d) time.
 
     Args:
         x: (n, d) features of generated images.

@@ -83,7 +83,8 @@ def use_image(source: Path | bytes, use: Callable[[Image.Image], Result]) -> Res
                 content = source if isinstance(source, bytes) else read_bytes(source)
                 file = BytesIO(content if kept is None else without_metadata(content, kept))
             with Image.open(file, formats=known) as image:
-                image.info |= {} if kept is None else {BROKEN: True}
+                if kept is not None:
+                    image.info[BROKEN] = True
                 return use(image)
         except Exception as raised:  # of many kinds
             error = error or raised
@@ -92,14 +93,14 @@ def use_image(source: Path | bytes, use: Callable[[Image.Image], Result]) -> Res
 
 def _upright(image: Image.Image) -> Image.Image:
     image.load()
-    about = {BROKEN: True} if BROKEN in image.info else {}
+    is_broken = BROKEN in image.info
     try:
         Image.Exif().load(image.info.get("exif", b""))  # `getexif` hides errors of a JPEG
         turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # anything may stand there
-        turn, about = None, {BROKEN: True}
+        turn, is_broken = None, True
     found = to_rgb(image if turn is None else image.transpose(turn))
-    found.info = about
+    found.info = {BROKEN: True} if is_broken else {}
     return found
 
 
@@ -121,9 +122,9 @@ def without_metadata(content: bytes, kept: Collection[bytes]) -> bytes:
         place, parts = 2, [content[:2]]
         while content[place : place + 1] == b"\xff" and content[place + 1 : place + 2] != b"\xda":
             end = place + 2 + int.from_bytes(content[place + 2 : place + 4])
-            kind, start = content[place + 1], content[place + 4 : place + 8]
+            marker, kind = content[place + 1], content[place + 4 : place + 8]
             # decoding needs none of APP1 to APP13 and COM
-            if start in (b"Exif", *kept) or not (0xE1 <= kind <= 0xED or kind == 0xFE):
+            if kind in (b"Exif", *kept) or not (0xE1 <= marker <= 0xED or marker == 0xFE):
                 parts.append(content[place:end])
             place = end
         parts.append(content[place:])
