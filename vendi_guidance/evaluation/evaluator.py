@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     DINOV2_AND_CLIP,
     READER,
+    Embedded,
     Embedding,
     ImageFeatures,
     ImageReader,
@@ -93,16 +95,24 @@ def evaluate(
     subsamples = subsample([inputs.prompts], [len(inputs)])
     drawn = {"level": LEVEL, "drawn": subsamples.unit}
     settings["interval"] = drawn if subsamples.parts else None
-    values = inputs.scores(spectrum)
+    found = inputs.scores(spectrum)
+    values = {key: value for key, value in found.items() if isfinite(value)}
     [of_parts] = subsample_scores([inputs], subsamples, reader.progress)
     scores = {}
     for key in filter(values.__contains__, MEASURES):
         measure, of_key = MEASURES[key], [one[key] for one in of_parts if key in one]
         limits: Any = {"least": measure.low, "most": measure.high}
-        found = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
-        scores[key] = ScoreResult(*found, basis(key, settings))
+        estimate = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
+        scores[key] = ScoreResult(*estimate, basis(key, settings))
     analysis = analyse(inputs)
-    notes = [judged.batch.note, _left_out(inputs, scores, subsamples), _of_real_images(inputs)]
+    not_finite = [f"{MEASURES[key].title} (not finite)" for key in found if key not in values]
+    left_out = not_finite + _left_out(judged, inputs, judges, scores, subsamples)
+    notes = [judged.batch.note, *_cut(inputs, settings), _of_real_images(inputs)]
+    if left_out:
+        size = counted(len(inputs), "image")
+        if real is not None:
+            size += f" and {counted(len(real), 'reference image')}"
+        notes.insert(1, f"Left out for {size}: {', '.join(left_out)}.")
     if broken := judged.broken + broken:
         images, names = counted(len(broken), "image"), first_few(broken)
         notes.append(f"Metadata of {images} cannot be read, only the pixels are: {names}.")
@@ -225,23 +235,54 @@ def _embed_references(
     return found.features, found.bad, found.broken
 
 
-def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples) -> str:
-    """A sentence that lists results left out, with how many images they need or why, or ""."""
-    n, size = len(inputs), counted(len(inputs), "image")
-    left_out = []
-    if not subsamples.parts:
-        left_out.append(f"confidence intervals (they need {ENOUGH})")
-    if n < CURVES_FROM:
-        left_out.append(f"convergence curves ({CURVES_FROM} images)")
+def _left_out(
+    found: Embedded,
+    inputs: ScoreInputs,
+    judges: Judges,
+    scores: Collection[str],
+    subsamples: Subsamples,
+) -> list[str]:
+    """The results that are left out, each with what it needs."""
     zero = "" if inputs.x.any(1).all() else "an image has zero features"
-    if inputs.prompts is not None and "in_batch_similarity" not in scores:
-        left_out.append(f"in-batch similarity ({zero or '2 images of a prompt'})")
-    if inputs.group_size is not None and "group_vendi" not in scores:
-        left_out.append(f"in-group Vendi ({zero or f'{inputs.group_size} images of a prompt'})")
-    if inputs.reference is not None and "precision" not in scores:
-        size += f" and {counted(len(inputs.reference), 'reference image')}"
-        left_out.append(f"precision and recall ({NEIGHBOURS + 1} of both)")
-    return f"Left out for {size}: {', '.join(left_out)}." if left_out else ""
+    real, timed = (
+        inputs.reference is not None,
+        any("seconds" in it for it in found.batch.rows or ()),
+    )
+    wanted = {
+        "in_batch_similarity": (inputs.prompts is not None, zero or "2 images of a prompt"),
+        "group_vendi": (bool(inputs.group_size), zero or f"{inputs.group_size} images of a prompt"),
+        "kernel_distance": (real, "2 of both"),
+        "precision": (real, f"{NEIGHBOURS + 1} of both, as recall"),
+        "fidelity": (judges.labels is not None, "prompts that ask for a known label"),
+        "seconds_per_image": (timed, "the seconds of each image"),
+        **{one.name: (True, "2 images of a prompt") for one in judges.perceptual},
+    }
+    left_out = [] if subsamples.parts else [f"confidence intervals (they need {ENOUGH})"]
+    if len(inputs) < CURVES_FROM:
+        left_out.append(f"convergence curves ({CURVES_FROM} images)")
+    return left_out + [
+        f"{MEASURES[name].title} ({needs})"
+        for name, (is_wanted, needs) in wanted.items()
+        if is_wanted and name not in scores
+    ]
+
+
+def _cut(inputs: ScoreInputs, settings: dict[str, Any]) -> list[str]:
+    """A sentence for each setting that is larger than what there is, and for each score that is
+    of some images."""
+    n, labeled, real = len(inputs), settings.get("labeled", 0), settings.get("references", 0)
+    notes = []
+    if inputs.truncation is not None and inputs.truncation >= n:
+        kept = f"Truncation to {inputs.truncation:,} eigenvalues"
+        notes.append(f"{kept} has no effect: {counted(n, 'image')} have no more.")
+    if 0 < labeled < n:
+        about = f"Prompt fidelity and looks are those of {labeled:,} of {counted(n, 'image')}"
+        notes.append(f"{about}: the other prompts ask for no known label.")
+    if real > MOST_REFERENCES and settings["interval"]:
+        notes.append(
+            f"Intervals of scores against reference images use {MOST_REFERENCES:,} of {real:,}."
+        )
+    return notes
 
 
 def _of_repeats(curve: Convergence | None) -> str:
