@@ -279,7 +279,9 @@ def test_features_of_prompts_and_labels_of_a_file_that_cannot_be_read_are_left_o
 def test_what_could_not_be_computed_or_was_cut_is_said(tmp_path):
     unknown = Labels([None] * 24, ["cat"] * 24, [""] * 24)
     huge = torch.randn(24, 3, dtype=torch.float64) * 1e60
-    report = report_of(24, truncation=99, image=huge, kernel_image=None, references=huge, labels=unknown)
+    report = report_of(
+        24, truncation=99, image=huge, kernel_image=None, references=huge, labels=unknown
+    )
     said = " ".join(report.notes)
     assert "fidelity" not in report.scores and "kernel_distance" not in report.scores
     assert "Left out for 24 images and 24 reference images: kernel distance (not finite)" in said

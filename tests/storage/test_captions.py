@@ -47,19 +47,21 @@ def captions_of(folder):
         ),
         (
             *("metadata.csv", "\ufeffFile_Name;Captions"),
-            ["0.png;a cat, asleep", '1.png;"a\ndog"', './more/2.JPG;["a big cat", "a cat"]'],
+            ["0.png;a cat, asleep", '1.png;"a\ndog"', '.\\more\\2.JPG;["a big cat", "a cat"]'],
             {"0.png": "a cat, asleep", "1.png": "a\ndog", "more/2.JPG": "a big cat"},
         ),
         (
             *("metadata.csv", "PATH\tn\tText "),
-            ["0.png\t1\t[photo] a cat", '1.png\t2\ta "dog"'],
+            [f"0.png\t{'1' * 200_000}\t[photo] a cat", '1.png\t2\ta "dog"'],
             {"0.png": "[photo] a cat", "1.png": 'a "dog"'},
         ),
     ],
 )
 def test_a_table_names_files_and_captions_of_all_or_some(folder, name, header, lines, captions):
-    (folder / name).write_text("\n".join([header, *lines]))
-    assert captions_of(folder) == (name, captions)
+    for encoding in ("utf-8", "utf-16"):  # as Excel saves "Unicode text"
+        text = "\n".join([header, *lines])
+        (folder / name).write_text(text.lstrip("\ufeff") if "16" in encoding else text, encoding)
+        assert captions_of(folder) == (name, captions)
 
 
 def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
@@ -67,7 +69,9 @@ def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
     (folder / "0.txt").write_text("\n a cat \nSteps: 20, Seed: 1\n")
     assert not find_captions(folder, list_files(folder)[0]).of  # one of three may be unrelated
     (folder / "more" / "2.txt").write_bytes(b"caf\xe9")
-    assert captions_of(folder)[1] == {"0.png": "a cat", "more/2.JPG": "caf\ufffd"}
+    (folder / "1.txt").write_text("a café", "utf-16")
+    found = {"0.png": "a cat", "1.png": "a café", "more/2.JPG": "caf\ufffd"}
+    assert captions_of(folder)[1] == found
 
 
 def test_texts_beside_images_are_read_from_tar_files_too(folder):

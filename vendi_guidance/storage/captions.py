@@ -12,7 +12,14 @@ from vendi_guidance.storage.files import DAMAGED
 from vendi_guidance.storage.imagefolder import METADATA, path_in
 from vendi_guidance.storage.images import read_bytes
 from vendi_guidance.storage.messages import counted, first_few
-from vendi_guidance.storage.tables import FILE_COLUMNS, TEXT_COLUMNS, pick, read_table, text_in
+from vendi_guidance.storage.tables import (
+    FILE_COLUMNS,
+    TEXT_COLUMNS,
+    encoding_of,
+    pick,
+    read_table,
+    text_in,
+)
 
 TABLES = (METADATA, "metadata.csv", "metadata.tsv", "metadata.parquet", "captions.csv")
 BESIDE = (".txt", ".caption", ".json")
@@ -103,7 +110,8 @@ def _from_text_files(files: Sequence[Path]) -> Captions:
     for file in files:
         for suffix in BESIDE:
             with suppress(OSError, StopIteration, *DAMAGED):  # absent, or has no text
-                content = read_bytes(file.with_suffix(suffix)).decode("utf-8-sig", "replace")
+                raw = read_bytes(file.with_suffix(suffix))
+                content = raw.decode(encoding_of(raw), "replace")
                 text = text_in(json.loads(content), "") if suffix == ".json" else None
                 if text is None and (known := known_prompt(content)):
                     text = known.prompt
