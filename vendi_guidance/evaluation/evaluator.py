@@ -1,6 +1,6 @@
 """Scores of a finished batch, and the differences between those of two."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from math import isfinite
@@ -16,7 +16,6 @@ from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     DINOV2_AND_CLIP,
     READER,
-    Embedded,
     Embedding,
     ImageFeatures,
     ImageReader,
@@ -25,17 +24,15 @@ from vendi_guidance.evaluation.embedding import (
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_attributes, judge_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
+from vendi_guidance.evaluation.remarks import MOST_REFERENCES, of_repeats, remarks_on
 from vendi_guidance.evaluation.results import Comparison, Difference, Report, ScoreResult
 from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.groups import rows_by_label
-from vendi_guidance.scores.intervals import CURVES_FROM, Convergence
 from vendi_guidance.scores.spectra import Exact, Lanczos, Spectrum
-from vendi_guidance.scores.subsampling import ENOUGH, LEVEL, Subsamples, subsample
-from vendi_guidance.storage.messages import counted, first_few
-
-MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the same ones for all
+from vendi_guidance.scores.subsampling import LEVEL, Subsamples, subsample
+from vendi_guidance.storage.messages import counted
 
 # settings that may differ between reports that are compared
 INCIDENTAL = {"images", "prompts", "labeled", "references", "spectrum", "interval"}
@@ -105,18 +102,9 @@ def evaluate(
         estimate = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
         scores[key] = ScoreResult(*estimate, basis(key, settings))
     analysis = analyse(inputs)
-    not_finite = [f"{MEASURES[key].title} (not finite)" for key in found if key not in values]
-    left_out = not_finite + _left_out(judged, inputs, judges, scores, subsamples)
-    notes = [judged.batch.note, *_cut(inputs, settings), _of_real_images(inputs)]
-    if left_out:
-        size = counted(len(inputs), "image")
-        if real is not None:
-            size += f" and {counted(len(real), 'reference image')}"
-        notes.insert(1, f"Left out for {size}: {', '.join(left_out)}.")
-    if broken := judged.broken + broken:
-        images, names = counted(len(broken), "image"), first_few(broken)
-        notes.append(f"Metadata of {images} cannot be read, only the pixels are: {names}.")
-    notes.append(_of_repeats(analysis.convergence.get("within_prompt")))
+    remarks = remarks_on(judged, judges, found, subsamples, judged.broken + broken)
+    notes = [judged.batch.note, *remarks, _of_real_images(inputs)]
+    notes.append(of_repeats(analysis.convergence.get("within_prompt")))
     if alike := len(analysis.near_duplicates):
         pairs = "at least " * (alike == LISTED) + counted(alike, "pair")
         if (sample := analysis.looked_at["modes"]) < len(inputs):
@@ -233,69 +221,6 @@ def _embed_references(
         )
     found, _ = reader.embed(as_batch(references, read_prompts=False).images, embedder)
     return found.features, found.bad, found.broken
-
-
-def _left_out(
-    found: Embedded,
-    inputs: ScoreInputs,
-    judges: Judges,
-    scores: Collection[str],
-    subsamples: Subsamples,
-) -> list[str]:
-    """The results that are left out, each with what it needs."""
-    zero = "" if inputs.x.any(1).all() else "an image has zero features"
-    real, timed = (
-        inputs.reference is not None,
-        any("seconds" in it for it in found.batch.rows or ()),
-    )
-    wanted = {
-        "in_batch_similarity": (inputs.prompts is not None, zero or "2 images of a prompt"),
-        "group_vendi": (bool(inputs.group_size), zero or f"{inputs.group_size} images of a prompt"),
-        "kernel_distance": (real, "2 of both"),
-        "precision": (real, f"{NEIGHBOURS + 1} of both, as recall"),
-        "fidelity": (judges.labels is not None, "prompts that ask for a known label"),
-        "seconds_per_image": (timed, "the seconds of each image"),
-        **{one.name: (True, "2 images of a prompt") for one in judges.perceptual},
-    }
-    left_out = [] if subsamples.parts else [f"confidence intervals (they need {ENOUGH})"]
-    if len(inputs) < CURVES_FROM:
-        left_out.append(f"convergence curves ({CURVES_FROM} images)")
-    return left_out + [
-        f"{MEASURES[name].title} ({needs})"
-        for name, (is_wanted, needs) in wanted.items()
-        if is_wanted and name not in scores
-    ]
-
-
-def _cut(inputs: ScoreInputs, settings: dict[str, Any]) -> list[str]:
-    """A sentence for each setting that is larger than what there is, and for each score that is
-    of some images."""
-    n, labeled, real = len(inputs), settings.get("labeled", 0), settings.get("references", 0)
-    notes = []
-    if inputs.truncation is not None and inputs.truncation >= n:
-        kept = f"Truncation to {inputs.truncation:,} eigenvalues"
-        notes.append(f"{kept} has no effect: {counted(n, 'image')} have no more.")
-    if 0 < labeled < n:
-        about = f"Prompt fidelity and looks are those of {labeled:,} of {counted(n, 'image')}"
-        notes.append(f"{about}: the other prompts ask for no known label.")
-    if real > MOST_REFERENCES and settings["interval"]:
-        notes.append(
-            f"Intervals of scores against reference images use {MOST_REFERENCES:,} of {real:,}."
-        )
-    return notes
-
-
-def _of_repeats(curve: Convergence | None) -> str:
-    """A sentence that says after how many images of a prompt new ones repeat them, or "": whether
-    the last quarter adds less than a tenth of the Vendi score."""
-    if curve is None:
-        return ""
-    n, reached = int(curve.sizes[-1]), curve.reached()
-    share = f"{reached} of {n} reach 90% of their Vendi score (mean over prompts)."
-    if 4 * reached > 3 * n:
-        return f"New images of a prompt still differ from earlier ones: {share}"
-    images = counted(reached, "image")
-    return f"After {images} of a prompt, new ones mostly repeat earlier ones: {share}"
 
 
 def _of_real_images(inputs: ScoreInputs) -> str:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vendi_guidance.storage.embedded import embedded_prompt, is_json, is_prompt, known_prompt
+from vendi_guidance.storage.embedded import embedded_prompt, is_prompt, known_prompt
 from vendi_guidance.storage.files import DAMAGED
 from vendi_guidance.storage.imagefolder import METADATA, path_in
 from vendi_guidance.storage.images import read_bytes
@@ -115,7 +115,7 @@ def _from_text_files(files: Sequence[Path]) -> Captions:
                 text = text_in(json.loads(content), "") if suffix == ".json" else None
                 if text is None and (known := known_prompt(content)):
                     text = known.prompt
-                elif text is None and not is_json(content):
+                elif text is None and is_prompt(content):
                     text = next(filter(None, map(str.strip, content.splitlines())))
                 if text is not None and is_prompt(text):
                     found[file], suffixes[suffix] = text.strip(), None

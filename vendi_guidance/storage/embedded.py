@@ -4,7 +4,9 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import reduce
 from html import unescape
+from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,18 +64,12 @@ def known_prompt(text: str, place: str = "") -> Embedded | None:
 
 
 def is_prompt(text: str) -> bool:
-    """Whether a text can be a prompt: it is not empty, no JSON, and has no seed."""
-    return bool(text.strip()) and not is_json(text) and SEED.search(text) is None
-
-
-def is_json(text: str) -> bool:
-    """Whether a text is a JSON object or list, rather than words."""
+    """Whether a text can be a prompt: it is not empty, no JSON object or list, and has no seed."""
     try:
-        return isinstance(json.loads(text), (dict, list))
+        is_json = isinstance(json.loads(text), (dict, list))
     except ValueError:
-        return False
-    except RecursionError:
-        return True
+        is_json = False
+    return bool(text.strip()) and not is_json and SEED.search(text) is None
 
 
 def _texts(image: Image.Image) -> dict[str, str]:
@@ -108,19 +104,11 @@ def _decoded(text: Any) -> str:
 
 def _at(*path: str) -> Callable[[str], Any]:
     """Reads what stands at this path in a JSON object."""
-
-    def read(text: str) -> Any:
-        found = json.loads(text)
-        for key in path:
-            found = found[key]
-        return found
-
-    return read
+    return lambda text: reduce(getitem, path, json.loads(text))
 
 
 def _from_settings(text: str) -> str | None:
-    prompt, *rest = SETTINGS.split(text, maxsplit=1)
-    return prompt if rest else None
+    return text[: found.start()] if (found := SETTINGS.search(text)) else None
 
 
 def _from_styled(text: str) -> str | None:
@@ -147,10 +135,6 @@ def _from_novelai(text: str) -> str | None:
     if "uc" not in about:
         return None
     return about.get("prompt") or about["v4_prompt"]["caption"]["base_caption"]
-
-
-def _from_graph(text: str) -> str | None:
-    return _prompt_of(json.loads(text))
 
 
 def _from_workflow(text: str) -> str | None:
@@ -210,7 +194,7 @@ FORMS: tuple[tuple[str, tuple[str, ...], Callable[[str], Any]], ...] = (
     ("RuinedFooocus", COMMENTS, _at("Prompt")),
     ("Fooocus", COMMENTS, _from_styled),
     ("Automatic1111 or Forge", COMMENTS, _from_settings),
-    ("ComfyUI", ("prompt",), _from_graph),
+    ("ComfyUI", ("prompt",), lambda text: _prompt_of(json.loads(text))),
     ("ComfyUI", ("workflow",), _from_workflow),
 )
 """Program, the places where it writes, and how to read the prompt from a text there; the first that
