@@ -110,6 +110,18 @@ def test_other_images_take_any_embedders_and_references(evaluated, tiny_sdxl_fol
     assert_refused(evaluated(castles, *PIXELS, *texts, *wrong), "0.png", ".npy")
 
 
+def test_a_probe_that_knows_no_prompt_is_said_not_to_be_used(evaluated, tmp_path):
+    castles = save_run(tmp_path / "castles", ["castle", "moat"])
+    said = said_by(evaluated(castles, *PIXELS, "--prompt-embedder", "words"))
+    note = f"The probe in {tmp_path / 'tiny-probe'} knows none of the prompts"
+    assert said.count(note) == 1
+    [run] = content(tmp_path / "report")["runs"]
+    assert any(note in one for one in run["notes"])
+    assert note in (tmp_path / "report" / "report.html").read_text()
+    bare = save_run(tmp_path / "bare", [None])
+    assert "tiny-probe is not used without prompts" in said_by(evaluated(bare, *PIXELS))
+
+
 def test_files_that_cannot_be_read_are_left_out_and_named_or_end_it(evaluated, emoji, tmp_path):
     real = save_run(tmp_path / "real", ["cat"])
     (real / "6.png").write_bytes(b"broken")

@@ -276,6 +276,28 @@ def test_features_of_prompts_and_labels_of_a_file_that_cannot_be_read_are_left_o
     assert report.scores["fidelity"].value == 4 / 5 and report.settings["labeled"] == 5
 
 
+def test_what_could_not_be_computed_or_was_cut_is_said(tmp_path):
+    unknown = Labels([None] * 24, ["cat"] * 24, [""] * 24)
+    huge = torch.randn(24, 3, dtype=torch.float64) * 1e60
+    report = report_of(
+        24, truncation=99, image=huge, kernel_image=None, references=huge, labels=unknown
+    )
+    said = " ".join(report.notes)
+    assert "fidelity" not in report.scores and "kernel_distance" not in report.scores
+    assert "Left out for 24 images and 24 reference images: " in said
+    assert "kernel distance (not finite)" in said
+    assert "prompt fidelity (prompts that ask for a known label)" in said
+    assert "Truncation to 99 eigenvalues has no effect: 24 images have no more." in said
+    report.save(tmp_path)
+    assert said in " ".join(json.loads((tmp_path / "report.json").read_text())["runs"][0]["notes"])
+    assert "kernel distance (not finite)" in (tmp_path / "report.html").read_text()
+    half = report_of(24, labels=unknown._replace(asked=["cat"] * 12 + [None] * 12))
+    assert any(note.startswith("Prompts of 12 of 24 images ask") for note in half.notes)
+    rows = [{"prompt": "a", "seconds": 1.0}] * 23 + [{"prompt": "a"}]
+    found = evaluate(save_batch(tmp_path / "a", sample_images(24), rows), embedding=EMBEDDING)
+    assert any("seconds per image (all seconds)" in note for note in found.notes)
+
+
 @pytest.mark.parametrize("given", [{"attributes": [Attribute("hair", ("brown", "black"))]}, {}])
 def test_what_needs_prompts_is_refused_without_before_any_image_is_read(given):
     embedding = Embedding(FromFunction(None, "none"), "clip" if given else torch.eye(4))

@@ -8,9 +8,15 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from tests.helpers.batches_at_hand import labels_of, report_of, sample_images
+from tests.helpers.batches_at_hand import (
+    EMBEDDING,
+    labels_of,
+    report_of,
+    sample_images,
+    save_batch,
+)
 from vendi_guidance.commands.evaluate import score_table
-from vendi_guidance.evaluation.evaluator import compare
+from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.report.figures import convergence_figure
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
 
@@ -81,6 +87,15 @@ def test_a_score_that_only_one_run_has_is_no_change():
     columns = score_table(runs, compare(*runs)).columns
     rows = zip(*(map(str, column.cells) for column in columns), strict=True)
     assert ("prompt fidelity", "1.000", "–", "–", "–") in rows
+
+
+def test_an_image_that_has_gone_since_it_was_scored_is_shown_blank(tmp_path, caplog):
+    folder = save_batch(tmp_path / "a", sample_images(8), [{"prompt": "a"}] * 8)
+    report = evaluate(folder, embedding=EMBEDDING)
+    (folder / "3.png").unlink()
+    (folder / "4.png").write_bytes(b"changed")
+    assert report.save(tmp_path / "report").read_text().count("data:image/webp") >= 8
+    assert "4.png" in caplog.text and "3.png" in caplog.text
 
 
 def test_the_table_of_two_runs_fits_80_columns(comparison):

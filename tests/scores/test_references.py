@@ -126,7 +126,7 @@ def test_single_images_and_malformed_features_are_refused(compare):
 
 
 def by_definition(x, reference, k) -> ManifoldScores:
-    """The five scores, from distances of pairs by `math.dist`, with closed balls."""
+    """The five scores, from distances of pairs by `math.dist`, with the open balls of `prdc`."""
 
     def distances(first, second):
         return np.array([[math.dist(a, b) for b in second] for a in first])
@@ -137,10 +137,10 @@ def by_definition(x, reference, k) -> ManifoldScores:
 
     x, reference = x.tolist(), reference.tolist()
     across, nearest_real = distances(x, reference), reach(reference, 1)
-    inside = across <= reach(reference, k)
+    inside = across < reach(reference, k)
     return ManifoldScores(
         precision=inside.any(axis=1).mean(),
-        recall=(across <= reach(x, k)[:, None]).any(axis=0).mean(),
+        recall=(across < reach(x, k)[:, None]).any(axis=0).mean(),
         density=inside.sum() / (k * len(x)),
         coverage=inside.any(axis=0).mean(),
         authenticity=(across.min(axis=1) > nearest_real[across.argmin(axis=1)]).mean(),
@@ -162,6 +162,18 @@ def sets(draw):
     return torch.tensor(x), torch.tensor(reference), k
 
 
+def test_integer_features_have_the_scores_of_open_balls_to_the_last_digit():
+    r = np.random.default_rng(0)
+    for k, d in ((1, 2), (3, 3), (5, 9)):
+        real, made = r.integers(-2, 3, size=(60, d)), r.integers(-2, 4, size=(50, d))
+        across = ((real[:, None] - made) ** 2).sum(-1)  # (60, 50) exact squared distances
+        own, others = (np.sort(((s[:, None] - s) ** 2).sum(-1))[:, k] for s in (real, made))
+        inside = across < own[:, None]
+        expected = inside.any(0).mean(), (across < others).any(1).mean()
+        expected += inside.sum(0).mean() / k, (across.min(1) < own).mean()
+        assert manifold_scores(made, real, k)[:4] == pytest.approx(expected, abs=1e-12)
+
+
 SCATTERED = 0.9 * normal(0, 30, 3), normal(1, 40, 3)
 TWO_CLOUDS = torch.cat([normal(0, 30, 2), normal(1, 10, 2) + 50])
 COPIES = torch.cat([SCATTERED[1][:10] + 1e-9, SCATTERED[0] * 3])
@@ -172,7 +184,7 @@ CASES = {
     "far apart": (SCATTERED[0] + 100, SCATTERED[1], 5),
     "a part": (TWO_CLOUDS[:30], TWO_CLOUDS, 3),
 }
-KNOWN = {"far apart": (0, 0, 0, 0, 1), "a part": (1, 0.75, pytest.approx(4 / 3), 0.75, 0)}
+KNOWN = {"far apart": (0, 0, 0, 0, 1), "a part": (1, 0.75, 1, 0.75, 0)}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -187,16 +199,14 @@ def test_the_scores_are_those_of_the_definitions(name):
 @given(sets())
 def test_the_scores_with_duplicates_and_copies_are_those_of_the_definitions(case):
     x, reference, k = case
-    scores, expected = manifold_scores(x, reference, k), by_definition(x, reference, k)
-    assert scores == pytest.approx(expected)
-    itself = manifold_scores(reference, reference, k)
-    assert itself._replace(density=1) == (1, 1, 1, 1, 0)
-    assert itself.density >= (k + 1) / k - 1e-12  # each ball holds its centre and k others
+    for first, second in ((x, reference), (reference, reference)):
+        expected = pytest.approx(by_definition(first, second, k), abs=1e-12)
+        assert manifold_scores(first, second, k) == expected
 
 
 def test_too_few_images_are_refused_with_their_number_and_a_remedy():
     with pytest.raises(ValueError, match="got 5 reference images: give at least 6"):
         manifold_scores(torch.ones(9, 2), torch.ones(5, 2))
-    assert manifold_scores(torch.ones(3, 2), torch.ones(3, 2), 2).precision == 1
+    assert manifold_scores(torch.ones(3, 2), torch.ones(3, 2), 2) == (0, 0, 0, 0, 0)  # empty balls
     with pytest.raises(ValueError, match="neighbours must be a whole number of at least 1, got 0"):
         manifold_scores(torch.ones(9, 2), torch.ones(9, 2), 0)

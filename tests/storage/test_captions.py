@@ -2,13 +2,16 @@
 
 import json
 import os
+from html import escape
 from unittest.mock import Mock
 
 import pytest
 from PIL import Image
 
 from tests.helpers.batches_at_hand import save_tar
-from vendi_guidance.storage.captions import embedded_prompt, find_captions
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.storage.captions import find_captions
+from vendi_guidance.storage.embedded import embedded_prompt
 from vendi_guidance.storage.imagefolder import save_image
 from vendi_guidance.storage.images import list_files
 
@@ -44,27 +47,31 @@ def captions_of(folder):
         ),
         (
             *("metadata.csv", "\ufeffFile_Name;Captions"),
-            ["0.png;a cat, asleep", '1.png;"a\ndog"', './more/2.JPG;["a big cat", "a cat"]'],
+            ["0.png;a cat, asleep", '1.png;"a\ndog"', '.\\more\\2.JPG;["a big cat", "a cat"]'],
             {"0.png": "a cat, asleep", "1.png": "a\ndog", "more/2.JPG": "a big cat"},
         ),
         (
             *("metadata.csv", "PATH\tn\tText "),
-            ["0.png\t1\t[photo] a cat", '1.png\t2\ta "dog"'],
+            [f"0.png\t{'1' * 200_000}\t[photo] a cat", '1.png\t2\ta "dog"'],
             {"0.png": "[photo] a cat", "1.png": 'a "dog"'},
         ),
     ],
 )
 def test_a_table_names_files_and_captions_of_all_or_some(folder, name, header, lines, captions):
-    (folder / name).write_text("\n".join([header, *lines]))
-    assert captions_of(folder) == (name, captions)
+    for encoding in ("utf-8", "utf-16"):  # as Excel saves "Unicode text"
+        text = "\n".join([header, *lines])
+        (folder / name).write_text(text.lstrip("\ufeff") if "16" in encoding else text, encoding)
+        assert captions_of(folder) == (name, captions)
 
 
 def test_the_first_line_of_a_text_beside_an_image_is_its_caption(folder):
     (folder / "metadata.csv").write_text("prompt\na cat\n")  # without columns of captions
     (folder / "0.txt").write_text("\n a cat \nSteps: 20, Seed: 1\n")
-    assert find_captions(folder, list_files(folder)[0]) is None  # one of three may be unrelated
+    assert not find_captions(folder, list_files(folder)[0]).of  # one of three may be unrelated
     (folder / "more" / "2.txt").write_bytes(b"caf\xe9")
-    assert captions_of(folder)[1] == {"0.png": "a cat", "more/2.JPG": "caf\ufffd"}
+    (folder / "1.txt").write_text("a café", "utf-16")
+    found = {"0.png": "a cat", "1.png": "a café", "more/2.JPG": "caf\ufffd"}
+    assert captions_of(folder)[1] == found
 
 
 def test_texts_beside_images_are_read_from_tar_files_too(folder):
@@ -161,24 +168,139 @@ FLUX = {
     "6": node("CLIPTextEncodeFlux", clip_l="", t5xxl="a dog", guidance=3.5),
 }
 LOOP = {"1": node("KSampler", positive=["2", 0]), "2": node("A", positive=["1", 0])}
+JOINED = {  # texts that are joined, encoded, joined again, and pass a node without names
+    "1": node("KSampler", positive=["2", 0]),
+    "2": node("ConditioningConcat", conditioning_to=["3", 0], conditioning_from=["4", 0]),
+    "3": node("CLIPTextEncode", text=["5", 0]),
+    "4": node("CLIPTextEncode", text="in a field", clip=["9", 0]),
+    "5": node("StringConcatenate", string_a=["6", 0], string_b="cat", delimiter=" "),
+    "6": node("Reroute", **{"": ["7", 0], "model": ["8", 0]}),
+    "7": node("Text Multiline", text="a"),
+    "8": node("LoraTagLoader", text="<lora:x>"),
+}
+WORKFLOW = {  # as ComfyUI's own files: links by number, widgets without names
+    "links": [
+        [5, 1, 0, 3, 1, "CONDITIONING"],
+        [6, 2, 0, 3, 2, "CONDITIONING"],
+        [7, 4, 0, 1, 1, ""],
+    ],
+    "nodes": [
+        {
+            "id": 3,
+            "type": "KSampler",
+            "widgets_values": [1, "fixed"],
+            "inputs": [{"name": "positive", "link": 5}, {"name": "negative", "link": 6}],
+        },
+        {"id": 1, "type": "CLIPTextEncode", "inputs": [{"name": "text", "link": 7}]},
+        {"id": 2, "type": "CLIPTextEncode", "widgets_values": ["blurry"]},
+        {"id": 4, "type": "PrimitiveNode", "widgets_values": ["a cat", "fixed"]},
+    ],
+}
+STYLED = 'a cat, best\nNegative prompt: bad\nSteps: 30, Seed: 1, Raw prompt: "a cat, asleep", '
+STYLED += "Raw negative prompt: , Version: Fooocus v2.5"
+SD_METADATA = {"model": "stable diffusion", "image": {"prompt": [{"prompt": "a cat [dog]"}]}}
+NOVELAI = {"steps": 28, "seed": 5, "uc": "bad"}
+V4 = NOVELAI | {"v4_prompt": {"caption": {"base_caption": "a cat"}}}
+A1111 = "Automatic1111 or Forge"
 
 
 @pytest.mark.parametrize(
     ("texts", "found"),
     [
-        ({"parameters": PARAMETERS}, ("Automatic1111 or Forge", "a cat,\nasleep")),
-        ({"parameters": "Steps: 20, Sampler: Euler"}, None),
-        ({"prompt": json.dumps(GRAPH), "workflow": "{}"}, ("ComfyUI", "a cat")),
-        ({"prompt": json.dumps(FLUX)}, ("ComfyUI", "a dog")),
+        ({"parameters": PARAMETERS}, (A1111, "a cat,\nasleep")),
+        ({"parameters": "a cat\nSize: 8x8, Seed: 1, Steps: 20"}, (A1111, "a cat")),
+        ({"parameters": STYLED}, ("Fooocus", "a cat, asleep")),
+        ({"parameters": {"prompt": "a cat", "seed": "1"}}, ("Fooocus or Easy Diffusion", "a cat")),
+        (
+            {"parameters": {"sui_image_params": {"prompt": "a cat", "seed": 1}}},
+            ("SwarmUI", "a cat"),
+        ),
+        ({"prompt": GRAPH, "workflow": "{}"}, ("ComfyUI", "a cat")),
+        ({"prompt": FLUX}, ("ComfyUI", "a dog")),
+        ({"prompt": JOINED}, ("ComfyUI", "a cat, in a field")),
+        ({"prompt": "[]", "workflow": WORKFLOW}, ("ComfyUI", "a cat")),
         ({"prompt": " a cat\n", "seed": 1, "versions": {}}, ("vendi-guidance", "a cat")),
-        ({"invokeai_metadata": '{"positive_prompt": "a cat", "seed": 1}'}, ("InvokeAI", "a cat")),
-        *(({"prompt": text}, None) for text in (json.dumps(LOOP), "[" * 9999, "[1]", "a cat", "")),
-        *(({"invokeai_metadata": text}, None) for text in ("{}", '{"positive_prompt": " "}', "x")),
+        ({"prompt": "a cat", "seed": 1, "negative_prompt": ""}, ("Easy Diffusion", "a cat")),
+        ({"invokeai_metadata": {"positive_prompt": "a cat", "seed": 1}}, ("InvokeAI", "a cat")),
+        ({"sd-metadata": SD_METADATA, "Dream": "x"}, ("InvokeAI", "a cat")),
+        ({"Dream": '"a cat [dog]" -s 50 -S 123 -W 512'}, ("InvokeAI", "a cat")),
+        ({"Comment": NOVELAI | {"prompt": "a cat"}}, ("NovelAI", "a cat")),
+        ({"Comment": V4, "Description": "x"}, ("NovelAI", "a cat")),
+        ({"Description": "a cat", "Software": "NovelAI"}, ("NovelAI", "a cat")),
+        *(
+            ({"parameters": text}, None)
+            for text in (
+                "Steps: 20, Sampler: Euler",
+                "a cat",
+                "a cat, seed: 5\nSteps: 20",
+                {},
+                "[1]",
+            )
+        ),
+        *(({"prompt": text}, None) for text in (LOOP, "[" * 9999, "[1]", "a cat", "")),
+        *(({"invokeai_metadata": text}, None) for text in ({}, {"positive_prompt": " "}, "x")),
+        ({"Comment": "Created with GIMP", "Description": "a cat"}, None),
     ],
 )
 def test_the_prompt_is_found_in_the_text_chunks_of_a_png(tmp_path, texts, found):
     save_image(tmp_path / "a.png", Image.new("RGB", (2, 2)), texts)
-    assert embedded_prompt(tmp_path / "a.png") == found
+    said = embedded_prompt(tmp_path / "a.png")
+    assert (said[:2] if said and said.prompt else None) == found
+    is_empty = not texts.get("prompt", "x")
+    assert said is None if is_empty else bool(said.unread) == (found is None)
+
+
+@pytest.mark.parametrize(
+    ("tag", "text", "found"),
+    [
+        (0x9286, b"UNICODE\0" + PARAMETERS.encode("utf-16-be"), (A1111, "a cat,\nasleep")),
+        (0x9286, b"UNICODE\0" + PARAMETERS.encode("utf-16-le"), (A1111, "a cat,\nasleep")),
+        (0x9286, b"ASCII\0\0\0" + json.dumps({"c": "a cat"}).encode(), ("Draw Things", "a cat")),
+        (0x010E, PARAMETERS, (A1111, "a cat,\nasleep")),
+        (0x0110, "prompt:" + json.dumps(GRAPH), ("ComfyUI", "a cat")),
+        (0x010F, "Workflow:" + json.dumps(WORKFLOW), ("ComfyUI", "a cat")),
+        (None, json.dumps({"c": 'a "cat" & more', "seed": 1}), ("Draw Things", 'a "cat" & more')),
+    ],
+)
+def test_the_prompt_is_found_in_exif_and_xmp(tmp_path, tag, text, found):
+    exif = Image.Exif()
+    (exif.get_ifd(0x8769) if tag == 0x9286 else exif)[tag or 0x0112] = text if tag else 1
+    xmp = f"<exif:UserComment><rdf:Alt><rdf:li lang='x'>{escape(text)}</rdf:li>" if not tag else ""
+    for suffix in ("jpg", "webp"):
+        Image.new("RGB", (2, 2)).save(tmp_path / f"a.{suffix}", exif=exif, xmp=xmp.encode())
+        assert embedded_prompt(tmp_path / f"a.{suffix}")[:2] == found
+
+
+def test_texts_of_no_known_form_leave_the_names_of_folders_and_are_said_to(folder):
+    for name in NAMES:
+        (folder / "cats").mkdir(exist_ok=True)
+        (folder / name).unlink()
+        texts = {"parameters": PARAMETERS if name == "0.png" else "a dog"}
+        save_image(folder / "cats" / f"{name[-5]}.png", Image.new("RGB", (2, 2)), texts)
+    found = find_captions(folder, list_files(folder)[0])
+    assert {*found.of.values()} == {"cats"} and found.source == "the names of subfolders"
+    said = "only 1 image with one in the metadata that Automatic1111 or Forge wrote into the images"
+    assert found.lost == f"{said}; texts of no known form in 2 images (parameters)"
+    for file in (folder / "cats").iterdir():
+        file.rename(folder / file.name)
+    note = as_batch(folder).note
+    assert note.startswith("No prompts found in") and note.endswith(f"subfolders; {found.lost}.")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (PARAMETERS, "a cat,\nasleep"),
+        ('{"sui_image_params": {"prompt": "a cat"}}', "a cat"),
+        ("Steps: 20, Seed: 1", None),
+        ('{\n"seed": 1}', None),
+    ],
+)
+def test_a_text_beside_an_image_is_read_in_the_same_forms(folder, text, found):
+    for name in NAMES:
+        (folder / name).with_suffix(".txt").write_text(text)
+    captions = find_captions(folder, list_files(folder)[0])
+    assert ({*captions.of.values()} if captions else None) == ({found} if found else None)
 
 
 def test_a_named_pipe_is_not_opened_which_would_wait_forever(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from PIL import Image, ImageCms, PngImagePlugin, features
 
 from tests.helpers.batches_at_hand import save_tar
 from vendi_guidance.storage.images import (
+    BROKEN,
     MOST_BYTES,
     fitted,
     list_files,
@@ -157,7 +158,27 @@ def test_decompression_bombs_are_refused(monkeypatch):
     for times in (1, 3):
         with pytest.raises(ValueError, match="exceeds limit"):
             open_image(saved(plain((11 * times, 10))))
-    notes = PngImagePlugin.PngInfo()
-    notes.add_text("note", "x" * 10_000_000, zip=True)
-    with pytest.raises(ValueError, match=r"(?i)too large"):
-        open_image(saved(plain(), pnginfo=notes))
+
+
+def test_metadata_that_are_broken_or_too_long_cost_an_image_nothing_else():
+    image, exif, notes = plain(color=WHITE), Image.Exif(), PngImagePlugin.PngInfo()
+    image.putpixel((0, 0), RED)
+    exif[0x0112] = 6
+    notes.add_text("note", "fine")
+    notes.add_text("long", "x" * 10_000_000, zip=True)
+    png = saved(image, exif=exif, pnginfo=notes)
+    jpeg = saved(image, "JPEG", quality=100, subsampling=0, exif=exif)
+    profile = b"\xff\xe2\0\x0eICC_PROFILE\0"  # ends before its number
+    for content, is_upright in (
+        (png, True),
+        (png.replace(b"fine", b"fime"), True),  # against the checksum
+        (png.replace(b"MM\0*", b"\0\0\0*"), False),
+        (saved(image, exif=b"\0" * 40), False),
+        (jpeg[:2] + profile + jpeg[2:], True),
+        (jpeg.replace(b"MM\0*", b"\0\0\0*"), False),
+        (saved(image, "WEBP", lossless=True, exif=b"Exif\0\0" + b"\xff" * 40), False),
+    ):
+        found = open_image(content)
+        assert found.size == ((3, 4) if is_upright else (4, 3)) and BROKEN in found.info
+        assert np.allclose(found.getpixel((2 * is_upright, 0)), RED, atol=20)
+    assert BROKEN not in open_image(saved(image, exif=exif)).info

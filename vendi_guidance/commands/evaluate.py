@@ -2,8 +2,8 @@
 
 FOLDERS are one or two folders of images, or .tar files. Prompts are read from metadata.jsonl, as
 `vendi-guidance generate` writes it, metadata.csv or captions.csv, a .txt beside each image, what
-ComfyUI, Forge or InvokeAI wrote into the images, or names of subfolders. Prints scores with 95%
-confidence intervals, and tests whether two folders differ.
+ComfyUI, Forge or another program wrote into the images, or names of subfolders. Prints scores with
+95% confidence intervals, and tests whether two folders differ.
 
 \b
   vendi-guidance evaluate out/waving

@@ -80,9 +80,9 @@ def open_scoring(
     probe: Path | None = None,
 ) -> tuple[Embedding, Judges, list[str], Path | None]:
     """The embedding and judges of images of these prompts, given the values of the options, a note
-    for each embedder that is not available, and the file of the probe's features of real images, if
-    any and if the probe embeds the images. Prompts that a demo model's probe all knows have those
-    of the demo by default.
+    for each embedder that is not available and a probe that is not used, and the file of the
+    probe's features of real images, if any and if the probe embeds the images. Prompts that a demo
+    model's probe all knows have those of the demo by default.
 
     ValueError if there is no such embedder or judge, or the file holds no attributes;
     FileNotFoundError if a file or the weights of an embedder or judge are missing.
@@ -115,6 +115,10 @@ def open_scoring(
             attributes = attributes or next(folder.glob(ATTRIBUTES), None)
             break
     else:
+        if probe is not None:
+            what = "knows none of the prompts" if prompts else "is not used without prompts"
+            notes.append(f"The probe in {probe} {what}: images are embedded and judged without it.")
+            tell(notes[-1])
         known = None
     embedding = Embedding(
         open_or_replace(open_image_embedder, image_embedder, "dinov2"),

@@ -185,7 +185,8 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
         note += f"; {captions.lost}." if captions is not None and captions.lost else "."
     elif read_prompts:
         everywhere = f"{', '.join(TABLES)}, beside or in the images, or in names of subfolders"
-        note = f"No prompts found in {everywhere if rows is None else METADATA}."
+        note = f"No prompts found in {everywhere if rows is None else METADATA}"
+        note += f"; {captions.lost}." if captions is not None and captions.lost else "."
     if left_out:
         note += f" {named_endings(left_out)}."
     batch = Batch(_from_sequence(paths), prompts if has_prompts else None, name, rows, note)

@@ -116,13 +116,13 @@ class ImageReader:
         every = list(range(len(images)))
         if isinstance(embedder, (Tensor, np.ndarray)):
             features = checked(embedder, "the given features", len(images))
-            return FileFeatures(features, every, []), GIVEN
+            return FileFeatures(features, every, [], []), GIVEN
         if isinstance(embedder, str):
             embedder = open_image_embedder(embedder)
         paths = images.paths()
         if paths is None:
             features = torch.cat([embedder.embed(chunk) for chunk in images.chunks()])
-            found = FileFeatures(features, every, [])
+            found = FileFeatures(features, every, [], [])
         else:
             found = file_features(paths, embedder, **vars(self))
         features = checked(found.features, f"{embedder.name}'s features", len(found.kept))
@@ -143,12 +143,13 @@ class Embedded:
     inputs: ScoreInputs
     settings: dict[str, Any]  # what the scores depend on, as JSON values
     skipped: list[BadImage]
+    broken: list[str]  # names of images with metadata that cannot be read
 
 
 def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embedded:
     """Features and kernels of a batch's images, and of its prompts, if it has any."""
     given = len(batch.images)
-    (x, kept, skipped), embedder = reader.embed(batch.images, embedding.image)
+    (x, kept, skipped, broken), embedder = reader.embed(batch.images, embedding.image)
     batch = batch.take(kept)
     kernel_x, kernel = choose_kernel(embedding.kernel_image, IMAGE_SIGMAS, embedder, x)
     settings: dict[str, Any] = {"images": len(x), "image_embedder": embedder}
@@ -167,7 +168,7 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
         inputs = replace(inputs, t=t, kernel_t=kernel_t)
         settings["prompts"] = len(set(batch.prompts))
         settings |= {"prompt_embedder": embedder, "kernel_prompt": kernel}
-    return Embedded(batch, kept, given, inputs, settings, skipped)
+    return Embedded(batch, kept, given, inputs, settings, skipped, broken)
 
 
 def embed_prompts(

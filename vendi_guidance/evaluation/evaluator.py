@@ -1,8 +1,9 @@
 """Scores of a finished batch, and the differences between those of two."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,15 @@ from vendi_guidance.evaluation.embedding import (
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_attributes, judge_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
+from vendi_guidance.evaluation.remarks import MOST_REFERENCES, of_repeats, remarks_on
 from vendi_guidance.evaluation.results import Comparison, Difference, Report, ScoreResult
 from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.groups import rows_by_label
-from vendi_guidance.scores.intervals import CURVES_FROM, Convergence
 from vendi_guidance.scores.spectra import Exact, Lanczos, Spectrum
-from vendi_guidance.scores.subsampling import ENOUGH, LEVEL, Subsamples, subsample
+from vendi_guidance.scores.subsampling import LEVEL, Subsamples, subsample
 from vendi_guidance.storage.messages import counted
-
-MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the same ones for all
 
 # settings that may differ between reports that are compared
 INCIDENTAL = {"images", "prompts", "labeled", "references", "spectrum", "interval"}
@@ -83,7 +82,7 @@ def evaluate(
         raise ValueError("this judge or the features of prompts need them: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
-    real, unread = _embed_references(references, embedding.image, reader)
+    real, unread, broken = _embed_references(references, embedding.image, reader)
     judged = judge_images(embed_batch(batch, embedding, reader), judges, reader)
     inputs, settings = replace(judged.inputs, reference=real), judged.settings
     if real is not None:
@@ -93,17 +92,19 @@ def evaluate(
     subsamples = subsample([inputs.prompts], [len(inputs)])
     drawn = {"level": LEVEL, "drawn": subsamples.unit}
     settings["interval"] = drawn if subsamples.parts else None
-    values = inputs.scores(spectrum)
+    found = inputs.scores(spectrum)
+    values = {key: value for key, value in found.items() if isfinite(value)}
     [of_parts] = subsample_scores([inputs], subsamples, reader.progress)
     scores = {}
     for key in filter(values.__contains__, MEASURES):
         measure, of_key = MEASURES[key], [one[key] for one in of_parts if key in one]
         limits: Any = {"least": measure.low, "most": measure.high}
-        found = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
-        scores[key] = ScoreResult(*found, basis(key, settings))
+        estimate = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
+        scores[key] = ScoreResult(*estimate, basis(key, settings))
     analysis = analyse(inputs)
-    notes = [judged.batch.note, _left_out(inputs, scores, subsamples), _of_real_images(inputs)]
-    notes.append(_of_repeats(analysis.convergence.get("within_prompt")))
+    remarks = remarks_on(judged, judges, found, subsamples, judged.broken + broken)
+    notes = [judged.batch.note, *remarks, _of_real_images(inputs)]
+    notes.append(of_repeats(analysis.convergence.get("within_prompt")))
     if alike := len(analysis.near_duplicates):
         pairs = "at least " * (alike == LISTED) + counted(alike, "pair")
         if (sample := analysis.looked_at["modes"]) < len(inputs):
@@ -206,51 +207,20 @@ def subsample_scores(
 
 def _embed_references(
     references: Images | None, embedder: ImageFeatures, reader: ImageReader
-) -> tuple[Tensor | None, list[BadImage]]:
-    """(m, d) features of the reference images, and the files that could not be read."""
+) -> tuple[Tensor | None, list[BadImage], list[str]]:
+    """(m, d) features of the reference images, the files that could not be read, and those with
+    metadata that could not."""
     if references is None:
-        return None, []
+        return None, [], []
     if isinstance(references, (Tensor, np.ndarray)) and references.ndim == 2:
-        return as_features(references).to("cpu", copy=True), []
+        return as_features(references).to("cpu", copy=True), [], []
     if isinstance(embedder, (Tensor, np.ndarray)):
         raise ValueError(
             "the images are given as features, so the reference images must be, too: references "
             "must be an (m, d) tensor or array"
         )
-    features, _, unread = reader.embed(as_batch(references, read_prompts=False).images, embedder)[0]
-    return features, unread
-
-
-def _left_out(inputs: ScoreInputs, scores: Collection[str], subsamples: Subsamples) -> str:
-    """A sentence that lists results left out, with how many images they need or why, or ""."""
-    n, size = len(inputs), counted(len(inputs), "image")
-    left_out = []
-    if not subsamples.parts:
-        left_out.append(f"confidence intervals (they need {ENOUGH})")
-    if n < CURVES_FROM:
-        left_out.append(f"convergence curves ({CURVES_FROM} images)")
-    zero = "" if inputs.x.any(1).all() else "an image has zero features"
-    if inputs.prompts is not None and "in_batch_similarity" not in scores:
-        left_out.append(f"in-batch similarity ({zero or '2 images of a prompt'})")
-    if inputs.group_size is not None and "group_vendi" not in scores:
-        left_out.append(f"in-group Vendi ({zero or f'{inputs.group_size} images of a prompt'})")
-    if inputs.reference is not None and "precision" not in scores:
-        size += f" and {counted(len(inputs.reference), 'reference image')}"
-        left_out.append(f"precision and recall ({NEIGHBOURS + 1} of both)")
-    return f"Left out for {size}: {', '.join(left_out)}." if left_out else ""
-
-
-def _of_repeats(curve: Convergence | None) -> str:
-    """A sentence that says after how many images of a prompt new ones repeat them, or "": whether
-    the last quarter adds less than a tenth of the Vendi score."""
-    if curve is None:
-        return ""
-    n, reached = int(curve.sizes[-1]), curve.reached()
-    share = f"{reached} of {n} reach 90% of their Vendi score (mean over prompts)."
-    if 4 * reached > 3 * n:
-        return f"New images of a prompt still differ from earlier ones: {share}"
-    images = counted(reached, "image")
-    return f"After {images} of a prompt, new ones mostly repeat earlier ones: {share}"
+    found, _ = reader.embed(as_batch(references, read_prompts=False).images, embedder)
+    return found.features, found.bad, found.broken
 
 
 def _of_real_images(inputs: ScoreInputs) -> str:

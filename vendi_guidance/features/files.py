@@ -24,7 +24,7 @@ from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder
 from vendi_guidance.kernels.precision import float32_by_default
 from vendi_guidance.storage.files import whole_file
-from vendi_guidance.storage.images import open_image, read_bytes
+from vendi_guidance.storage.images import BROKEN, open_image, read_bytes
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
@@ -47,6 +47,7 @@ class FileFeatures(NamedTuple):
     features: Tensor  # (m, d) float32
     kept: list[int]  # the position of each row's file in the paths given, ascending
     bad: list[BadImage]  # the other files
+    broken: list[str]  # names of files with metadata that cannot be read
 
 
 def file_features(
@@ -74,11 +75,13 @@ def file_features(
     loader = DataLoader(files, batch_size, num_workers=workers, collate_fn=decode, generator=rng)
     found: dict[int, Tensor] = {}
     bad: list[BadImage] = []
+    broken: list[str] = []
     with tqdm(total=len(paths), disable=None if progress else True) as bar:
         try:
             for batch in loader:
                 found |= _features_of(batch, embedder, store)
                 bad += [file for file in batch if isinstance(file, BadImage)]
+                broken += [paths[it.position].name for it in batch if getattr(it, "broken", False)]
                 if bad and on_bad_image == "fail":
                     raise ValueError(": ".join(bad[0]))
                 bar.update(len(batch))
@@ -87,7 +90,7 @@ def file_features(
     if not found:
         first = f": {': '.join(bad[0])}" if bad else ""
         raise ValueError(f"none of {counted(len(bad), 'file')} is an image that can be used{first}")
-    return FileFeatures(torch.stack(list(found.values())), list(found), bad)
+    return FileFeatures(torch.stack(list(found.values())), list(found), bad, broken)
 
 
 class _Cache:
@@ -136,6 +139,7 @@ class _DecodedFile(NamedTuple):
     position: int
     digest: bytes
     image: Any  # a PIL image, or an array if transformed; None if its features are cached
+    broken: bool  # whether its metadata cannot be read
 
 
 @float32_by_default()
@@ -149,10 +153,11 @@ def _decode(
             content = read_bytes(path)
             digest = hashlib.sha256(content).digest()
             image: Any = None if digest in cached else open_image(content)
+            is_broken = image is not None and BROKEN in image.info
             if transform is not None and image is not None:
                 # an array: tensors would use shared memory, which containers often lack
                 image = transform(image).numpy()
-            batch.append(_DecodedFile(position, digest, image))
+            batch.append(_DecodedFile(position, digest, image, is_broken))
         except (ValueError, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             batch.append(BadImage(str(path), reason))

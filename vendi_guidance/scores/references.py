@@ -1,9 +1,9 @@
 """Scores of generated against real images: kernel and Fréchet distances, and nearest neighbours.
 
 The *ball* of an image is centred on it and extends to its k-th nearest other image of the same set,
-inclusive. The balls of a set approximate the support of its distribution. Euclidean distances are
-computed in float64, some rows at a time, so that memory does not grow with n m, and copies of an
-image have distance zero.
+which is outside: balls are open, as in the package `prdc` of Naeem et al. The balls of a set
+approximate the support of its distribution. Euclidean distances are computed in float64, some rows
+at a time, so that memory does not grow with n m, and rounding moves no image into a ball.
 
 Precision and recall: Kynkäänniemi et al. (NeurIPS 2019), equations (1) and (2). Density and
 coverage: Naeem et al. (ICML 2020). Authenticity: Alaa et al. (ICML 2022).
@@ -86,7 +86,8 @@ class ManifoldScores(NamedTuple):
         precision: share of generated images inside the ball of some reference image.
         recall: share of reference images inside the ball of some generated image.
         density: mean number of reference balls that contain a generated image, divided by k; in
-            [0, m/k], 1 in expectation if both sets have the same distribution.
+            [0, m/k], 1 in expectation if both sets have the same distribution, and 1 for a set
+            against itself unless distances are equal.
         coverage: share of reference images whose ball contains a generated image; about 1 - 2^-k in
             expectation if both sets have the same distribution and size.
         authenticity: share of generated images that are farther from their nearest reference image
@@ -103,8 +104,8 @@ class ManifoldScores(NamedTuple):
 def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> ManifoldScores:
     """Precision, recall, density, coverage and authenticity of generated images.
 
-    All five depend on n, m and k, so only scores with equal n, m and k can be compared.
-    O((n + m)^2 d) time.
+    All five depend on n, m and k, so only scores with equal n, m and k can be compared. Images with
+    k copies in their set have empty balls: a set of equal images scores 0. O((n + m)^2 d) time.
 
     Args:
         x: (n, d) features of generated images.
@@ -130,18 +131,19 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
     radii = _squared_radii(reference, neighbours, origin)
     radius, nearest_radius = radii[:, -1], radii[:, 0]
 
-    shrink = 1 - rounding(origin.dtype, len(origin))
+    # relative to squared norms, so that rounding moves no image on the edge of a ball
+    edge = rounding(origin.dtype, len(origin))
     covered, recalled = torch.zeros_like(radius, dtype=torch.bool).repeat(2, 1)
     balls, authentic = [], []
     for rows in _strips(x, reference):
-        # shrunk, so that rounding cannot move an image on the edge of a ball outside it
-        distances = _squared_distances(x[rows], reference, origin, shrink)
-        inside = distances <= radius
+        distances = _squared_distances(x[rows], reference, origin, 1 + edge)
+        inside = distances < radius
         balls.append(inside.sum(dim=1))
         covered |= inside.any(dim=0)
-        recalled |= (distances <= radius_x[rows, None]).any(dim=0)
+        recalled |= (distances < radius_x[rows, None]).any(dim=0)
         closest, where = distances.min(dim=1)
-        authentic.append(closest > nearest_radius[where])
+        lengths = _squared_lengths(x[rows], origin) + _squared_lengths(reference, origin)[where]
+        authentic.append(closest - 2 * edge * lengths > nearest_radius[where])
     counts = torch.cat(balls).double()
     flags = (counts > 0, recalled, covered, torch.cat(authentic))
     precision, recall, coverage, authenticity = (float(each.double().mean()) for each in flags)
@@ -203,11 +205,15 @@ def _strips(x: Tensor, reference: Tensor) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, len(x), step))
 
 
-def _squared_distances(a: Tensor, b: Tensor, origin: Tensor, shrink: float = 1.0) -> Tensor:
-    """shrink (|a|^2 + |b|^2) - 2<a, b>, with norms from the origin; |a - b|^2 for shrink 1: (n, m).
+def _squared_distances(a: Tensor, b: Tensor, origin: Tensor, grow: float = 1.0) -> Tensor:
+    """grow (|a|^2 + |b|^2) - 2<a, b>, with norms from the origin; |a - b|^2 for grow 1: (n, m).
 
     An origin near the items avoids cancellation when norms are far larger than distances.
     """
-    p, q = a.double() - origin, b.double() - origin
-    lengths = p.square().sum(dim=1)[:, None] + q.square().sum(dim=1)
-    return lengths.mul_(shrink).addmm_(p, q.T, alpha=-2)
+    lengths = _squared_lengths(a, origin)[:, None] + _squared_lengths(b, origin)
+    return lengths.mul_(grow).addmm_(a.double() - origin, (b.double() - origin).T, alpha=-2)
+
+
+def _squared_lengths(a: Tensor, origin: Tensor) -> Tensor:
+    """(n,) squared norms from the origin."""
+    return (a.double() - origin).square().sum(dim=1)

@@ -7,32 +7,32 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from PIL import Image
-
+from vendi_guidance.storage.embedded import embedded_prompt, is_prompt, known_prompt
 from vendi_guidance.storage.files import DAMAGED
 from vendi_guidance.storage.imagefolder import METADATA, path_in
 from vendi_guidance.storage.images import read_bytes
-from vendi_guidance.storage.messages import first_few
-from vendi_guidance.storage.tables import FILE_COLUMNS, TEXT_COLUMNS, pick, read_table, text_in
+from vendi_guidance.storage.messages import counted, first_few
+from vendi_guidance.storage.tables import (
+    FILE_COLUMNS,
+    TEXT_COLUMNS,
+    encoding_of,
+    pick,
+    read_table,
+    text_in,
+)
 
 TABLES = (METADATA, "metadata.csv", "metadata.tsv", "metadata.parquet", "captions.csv")
 BESIDE = (".txt", ".caption", ".json")
 SPLITS = {"train", "test", "val", "valid", "validation", "dev"}
 REPEATS = re.compile(r"\d+_(.*[^\W\d].*)")  # 10_name, in the folders of kohya's trainers
-SETTINGS = re.compile(r"(?:^|\n)(?=Negative prompt: |Steps: )")  # after Automatic1111's prompt
-LEADS = (
-    *("positive", "guider", "conditioning", "conditioning_1", "conditioning_to"),
-    *("text", "text_g", "t5xxl", "clip_l", "prompt", "string", "value"),
-)
-"""Inputs of ComfyUI's nodes that lead from a sampler to the prompt, or are the prompt."""
 
 
 class Captions(NamedTuple):
     """Captions by the path of their image."""
 
     source: str  # for messages
-    of: dict[Path, str]
-    lost: str = ""  # rows of tables whose images are not there, as the end of a sentence
+    of: dict[Path, str]  # empty if there is no source, but a remark
+    lost: str = ""  # what was found and not used, as the end of a sentence
 
 
 def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
@@ -47,11 +47,16 @@ def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
     for parents in ([folder], below):
         if (found := _from_tables(folder, parents, files)) is not None:
             return found
+    lost = []
     for read in (_from_text_files, _from_images):
         captions = read(files)
         if 2 * len(captions.of) >= len(files):  # fewer may be unrelated, such as readme.txt
             return captions
-    return _from_subfolders(folder, files)
+        if captions.of:
+            lost.append(f"only {counted(len(captions.of), 'image')} with one in {captions.source}")
+        lost += filter(None, [captions.lost])
+    named = _from_subfolders(folder, files)
+    return (named or Captions("", {}))._replace(lost="; ".join(lost)) if named or lost else None
 
 
 def _from_tables(folder: Path, parents: Iterable[Path], files: Sequence[Path]) -> Captions | None:
@@ -99,26 +104,35 @@ def _table_in(parent: Path) -> tuple[Path, list[Any]] | None:
 
 
 def _from_text_files(files: Sequence[Path]) -> Captions:
-    """The first line in the file beside each image that has its name and a suffix of `BESIDE`;
-    some programs write settings below."""
+    """The prompt in the file beside each image that has its name and a suffix of `BESIDE`: in a
+    form of `embedded`, or else the first line."""
     found, suffixes = {}, dict[str, None]()
     for file in files:
         for suffix in BESIDE:
             with suppress(OSError, StopIteration, *DAMAGED):  # absent, or has no text
-                content = read_bytes(file.with_suffix(suffix)).decode("utf-8-sig", "replace")
-                text = text_in(json.loads(content), "") if suffix == ".json" else content
-                found[file] = next(filter(None, map(str.strip, text.splitlines())))
-                suffixes[suffix] = None
-                break
+                raw = read_bytes(file.with_suffix(suffix))
+                content = raw.decode(encoding_of(raw), "replace")
+                text = text_in(json.loads(content), "") if suffix == ".json" else None
+                if text is None and (known := known_prompt(content)):
+                    text = known.prompt
+                elif text is None and is_prompt(content):
+                    text = next(filter(None, map(str.strip, content.splitlines())))
+                if text is not None and is_prompt(text):
+                    found[file], suffixes[suffix] = text.strip(), None
+                    break
     return Captions(f"the {' or '.join(suffixes)} file beside each image", found)
 
 
 def _from_images(files: Sequence[Path]) -> Captions:
-    """The prompts that programs wrote into their images; a named pipe would keep us waiting."""
-    found = {file: said for file in filter(Path.is_file, files) if (said := embedded_prompt(file))}
-    programs = sorted({program for program, _ in found.values()})
+    """The prompts that programs wrote into their images."""
+    found = {file: said for file in files if (said := embedded_prompt(file))}
+    of = {file: said.prompt for file, said in found.items() if said.prompt}
+    programs = sorted({found[file].program for file in of})
     source = f"the metadata that {', '.join(programs)} wrote into the images"
-    return Captions(source, {file: prompt for file, (_, prompt) in found.items()})
+    places = dict.fromkeys(place for said in found.values() for place in said.unread)
+    unknown = counted(len(found) - len(of), "image")
+    lost = f"texts of no known form in {unknown} ({', '.join(places)})" if places else ""
+    return Captions(source, of, lost)
 
 
 def _from_subfolders(folder: Path, files: Sequence[Path]) -> Captions | None:
@@ -134,42 +148,3 @@ def _from_subfolders(folder: Path, files: Sequence[Path]) -> Captions | None:
             source = "the names of subfolders, without numbers of repeats"
         found[file] = (repeats[1] if repeats else parts[0]).replace("_", " ")
     return Captions(source, found)
-
-
-def embedded_prompt(file: Path) -> tuple[str, str] | None:
-    """The program and the prompt in an image file's header; None if there is none."""
-    with suppress(Exception):  # anything may stand there
-        with Image.open(file, formats=("PNG", "JPEG", "WEBP")) as image:
-            texts = dict(image.info)
-            if "exif" in texts and (comment := image.getexif().get_ifd(0x8769).get(0x9286)):
-                texts["parameters"] = comment[8:].decode("utf-16-be")  # after b"UNICODE\0"
-        if {"prompt", "seed", "versions"} <= {*texts} and (prompt := texts["prompt"].strip()):
-            return "vendi-guidance", prompt
-        for name, (program, read) in READERS.items():
-            if name in texts and (prompt := str(read(texts[name]) or "").strip()):
-                return program, prompt
-    return None
-
-
-def _from_graph(text: str) -> str | None:
-    """The text that a sampler's positive input leads to."""
-    graph: dict[str, Any] = json.loads(text)
-    todo = [key for key, node in graph.items() if "Sampler" in node["class_type"]]
-    seen = set()
-    while todo:
-        key = todo.pop()
-        inputs = {} if key in seen else graph[key]["inputs"]
-        seen.add(key)
-        for value in (inputs[name] for name in LEADS if inputs.get(name)):
-            if isinstance(value, str):
-                return value
-            todo.append(value[0])
-    return None
-
-
-READERS = {
-    "invokeai_metadata": ("InvokeAI", lambda text: json.loads(text)["positive_prompt"]),
-    "parameters": ("Automatic1111 or Forge", lambda text: SETTINGS.split(text)[0]),
-    "prompt": ("ComfyUI", _from_graph),
-}
-"""Key of a text -> the program that writes it, and how to read a prompt from it."""

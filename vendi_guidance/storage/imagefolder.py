@@ -69,8 +69,10 @@ def read_metadata(folder: Path) -> list[Listed]:
 
 
 def path_in(folder: Path, name: str, place: str) -> Path:
-    """The path of a file that the table at `place` names, which may be a link to anywhere;
-    ValueError if the name itself leaves the folder."""
+    """The path of a file that the table at `place` names, by Windows' rules if there is none by the
+    system's, and which may be a link to anywhere; ValueError if the name leaves the folder."""
+    if "\\" in name and "\0" not in name and not (folder / name).exists():
+        name = name.replace("\\", "/")
     # the operating system would truncate the name at NUL
     if "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
         raise ValueError(f"{place} names {name!r}, which is not in {folder}")

@@ -3,19 +3,24 @@
 import os
 import tarfile
 import warnings
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from vendi_guidance.storage.messages import counted
 
+BROKEN = "broken metadata"  # key of an image's `info`
+PLAIN = (b"tEXt", b"iTXt", b"http")  # kinds of uncompressed metadata: texts of PNG, XMP of JPEG
+Result = TypeVar("Result")
 MOST_BYTES = 2**30  # larger files are refused without reading them
 UNSAFE = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}  # Pillow runs programs, or has no decoder
 TEXTS = {
@@ -23,6 +28,8 @@ TEXTS = {
     *(".yaml", ".yml", ".toml", ".log", ".safetensors", ".npz", ".py", ".sh"),
 }
 """Suffixes of files beside images that nobody takes for images."""
+TURNS = {2 + i: Image.Transpose(turn) for i, turn in enumerate((0, 3, 1, 5, 4, 6, 2))}
+"""EXIF orientation -> what sets the image upright; Pillow's function fails on other broken tags."""
 REMEDIES = {
     **dict.fromkeys([".heic", ".heif"], "needs pillow-heif"),
     **dict.fromkeys([".arrow", ".parquet"], "load it with datasets, and evaluate it in Python"),
@@ -44,7 +51,7 @@ def formats() -> dict[str, str]:
 
 def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
     """Read the first frame or page of a file or its bytes, applying its EXIF orientation and
-    `to_rgb`.
+    `to_rgb`. Metadata that cannot be read are ignored, and the image's `info` then has `BROKEN`.
 
     OSError if there is no such file, or it cannot be read. ValueError, which gives the reason, not
     the file, if it is empty, broken, not an image, or larger than `Image.MAX_IMAGE_PIXELS`.
@@ -55,14 +62,75 @@ def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
     try:
         # Pillow only warns about images up to twice its limit
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            tried = [*dict.fromkeys(formats().values())]
-            with Image.open(BytesIO(content), formats=tried) as opened:
-                return to_rgb(ImageOps.exif_transpose(opened))
+            return use_image(content, _upright)
     except UnidentifiedImageError:
         raise ValueError("it is not an image of a format that Pillow can open here") from None
     except Exception as error:  # broken files make Pillow raise errors of many kinds
         raise ValueError(str(error) or type(error).__name__) from error
+
+
+def use_image(source: Path | bytes, use: Callable[[Image.Image], Result]) -> Result:
+    """What a function makes of an image file. If that fails, of the file without what may be broken
+    beside its pixels, the image's `info` having `BROKEN`; raises the first error if all fail."""
+    known, error = [*dict.fromkeys(formats().values())], None
+    for kept in (None, PLAIN, ()):
+        try:
+            if kept is None and isinstance(source, Path) and source.is_file():
+                file: Any = source  # of which little may be read
+            else:
+                content = source if isinstance(source, bytes) else read_bytes(source)
+                file = BytesIO(content if kept is None else without_metadata(content, kept))
+            with Image.open(file, formats=known) as image:
+                if kept is not None:
+                    image.info[BROKEN] = True
+                return use(image)
+        except Exception as raised:  # of many kinds
+            error = error or raised
+    raise error or ValueError("it cannot be read")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    is_broken = BROKEN in image.info
+    try:
+        Image.Exif().load(image.info.get("exif", b""))  # `getexif` hides errors of a JPEG
+        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # anything may stand there
+        turn, is_broken = None, True
+    found = to_rgb(image if turn is None else image.transpose(turn))
+    found.info = {BROKEN: True} if is_broken else {}
+    return found
+
+
+def without_metadata(content: bytes, kept: Collection[bytes]) -> bytes:
+    """A PNG or JPEG file without texts, colour profiles and such, but with its EXIF block and those
+    of the `kept` kinds, unless their checksum is wrong; other files as they are."""
+    place, parts = 8, [content[:8]]
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        while place + 12 <= len(content):
+            end = place + 12 + int.from_bytes(content[place : place + 4])
+            kind, body = content[place + 4 : place + 8], content[place + 4 : end - 4]
+            is_whole = zlib.crc32(body) == int.from_bytes(content[end - 4 : end])
+            # an upper case letter marks chunks that decoding needs
+            is_needed = kind[:1].isupper() or kind == b"tRNS"
+            if is_needed or (is_whole and kind in (b"eXIf", *kept)):
+                parts.append(content[place:end])
+            place = end
+    elif content.startswith(b"\xff\xd8\xff"):
+        place, parts = 2, [content[:2]]
+        while content[place : place + 1] == b"\xff" and content[place + 1 : place + 2] != b"\xda":
+            end = place + 2 + int.from_bytes(content[place + 2 : place + 4])
+            marker, kind = content[place + 1], content[place + 4 : place + 8]
+            # decoding needs none of APP1 to APP13 and COM
+            if kind in (b"Exif", *kept) or not (0xE1 <= marker <= 0xED or marker == 0xFE):
+                parts.append(content[place:end])
+            place = end
+        parts.append(content[place:])
+    else:
+        return content
+    return b"".join(parts)
 
 
 def list_files(folder: Path) -> tuple[list[Path], list[Path]]:

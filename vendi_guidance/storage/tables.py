@@ -2,6 +2,7 @@
 
 import csv
 import json
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ TEXT_COLUMNS = ("prompt", "prompts", "text", "caption", "captions")
 SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".json", ".parquet")
 
 Rows = Iterator[tuple[str, dict[str, Any]]]
+csv.field_size_limit(2**27)  # a column may hold ComfyUI's workflows
 
 
 def read_table(path: Path, *, torn_end: bool = False) -> Rows:
@@ -38,6 +40,11 @@ def read_table(path: Path, *, torn_end: bool = False) -> Rows:
         raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
+
+
+def encoding_of(start: bytes) -> str:
+    """UTF-16 if a file starts with its mark, as Windows programs save it, otherwise UTF-8."""
+    return "utf-16" if start[:2] in (BOM_UTF16_BE, BOM_UTF16_LE) else "utf-8-sig"
 
 
 def pick(row: Mapping[str, Any], columns: Iterable[str]) -> Any:
@@ -68,7 +75,9 @@ def text_in(row: Mapping[str, Any], place: str) -> Any:
 def _read_csv(path: Path) -> Rows:
     """Rows of a table with commas, semicolons, tabs or bars, whichever its header has most."""
     name = str(path)  # once, as there may be a million lines
-    with path.open(encoding="utf-8-sig", newline="") as lines:
+    with path.open("rb") as file:
+        encoding = encoding_of(file.read(2))
+    with path.open(encoding=encoding, newline="") as lines:
         first = next((line for line in lines if line.strip()), "")
         delimiter = max(",;\t|", key=first.count)
         lines.seek(0)

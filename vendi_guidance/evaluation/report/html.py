@@ -1,6 +1,7 @@
 """Reports as files: a self-contained HTML page without scripts or network requests, JSON, PNG."""
 
 import json
+import logging
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from PIL.Image import Image
+from PIL.Image import Image, new as new_image
 
 from vendi_guidance.evaluation.attributes import AttributeScores, change
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
@@ -26,6 +27,8 @@ from vendi_guidance.storage.messages import counted
 
 if TYPE_CHECKING:
     from vendi_guidance.evaluation.results import Comparison, Report
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 FORMAT = "vendi-guidance report"
@@ -192,8 +195,14 @@ class Run:
     def __init__(self, report: "Report") -> None:
         self.report = report
         self.name, self.paths = report.name, report.images.paths()
-        # an image may occur several times on the page
-        self.thumbnail = cache(lambda row: thumbnail(report.images[row]))
+        self.thumbnail = cache(self._thumbnail)  # an image may occur several times on the page
+
+    def _thumbnail(self, row: int) -> str:
+        try:
+            return thumbnail(self.report.images[row])
+        except (OSError, ValueError) as error:  # its scores are known, so the report is made
+            logger.warning("an image has changed since it was scored and is shown blank: %s", error)
+            return thumbnail(new_image("RGB", (1, 1), "white"))
 
     def caption(self, row: int) -> str:
         """The alt text of an image."""

@@ -1,0 +1,70 @@
+"""What a report says beside its scores: what is left out and why, and whether images repeat."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+
+from vendi_guidance.evaluation.embedding import Embedded
+from vendi_guidance.evaluation.inputs import NEIGHBOURS
+from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.scores.intervals import CURVES_FROM, Convergence
+from vendi_guidance.scores.subsampling import ENOUGH, Subsamples
+from vendi_guidance.storage.messages import counted, first_few
+
+MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the same ones for all
+
+
+def remarks_on(
+    judged: Embedded,
+    judges: Judges,
+    found: Mapping[str, float],
+    subsamples: Subsamples,
+    broken: Sequence[str],
+) -> Iterator[str]:
+    """A sentence that lists what is left out, with what it needs, and one for each setting that has
+    no effect and each score of only some images."""
+    inputs, settings, n = judged.inputs, judged.settings, len(judged.kept)
+    labeled, real = settings.get("labeled", 0), settings.get("references", 0)
+    size, zero = counted(n, "image"), "" if inputs.x.any(1).all() else "an image has zero features"
+    wanted = {
+        "in_batch_similarity": (inputs.prompts is not None, zero or "2 images of a prompt"),
+        "group_vendi": (inputs.group_size, zero or f"{inputs.group_size} images of a prompt"),
+        "kernel_distance": (real, "2 of both"),
+        "precision": (real, f"{NEIGHBOURS + 1} of both, as recall"),
+        "fidelity": (judges.labels is not None, "prompts that ask for a known label"),
+        "seconds_per_image": (
+            any("seconds" in it for it in judged.batch.rows or ()),
+            "all seconds",
+        ),
+        **{one.name: (True, "2 images of a prompt") for one in judges.perceptual},
+    }
+    left_out = [] if subsamples.parts else [f"confidence intervals (they need {ENOUGH})"]
+    left_out += [] if n >= CURVES_FROM else [f"convergence curves ({CURVES_FROM} images)"]
+    needs = {name: why for name, (is_wanted, why) in wanted.items() if is_wanted}
+    needs = {name: why for name, why in needs.items() if name not in found}
+    needs |= {name: "not finite" for name, value in found.items() if not isfinite(value)}
+    if left_out := left_out + [f"{MEASURES[name].title} ({why})" for name, why in needs.items()]:
+        both = f"{size} and {counted(real, 'reference image')}" if real else size
+        yield f"Left out for {both}: {', '.join(left_out)}."
+    if (kept := inputs.truncation or 0) >= n:
+        yield f"Truncation to {kept:,} eigenvalues has no effect: {size} have no more."
+    if 0 < labeled < n:
+        yield f"Prompts of {labeled:,} of {size} ask for a known label; only these have fidelity."
+    if real > MOST_REFERENCES and subsamples.parts:
+        yield f"Intervals of scores against references use {MOST_REFERENCES:,} of {real:,}."
+    if broken:
+        images, names = counted(len(broken), "image"), first_few(broken)
+        yield f"Metadata of {images} cannot be read, only the pixels are: {names}."
+
+
+def of_repeats(curve: Convergence | None) -> str:
+    """A sentence that says after how many images of a prompt new ones repeat them, or "": whether
+    the last quarter adds less than a tenth of the Vendi score."""
+    if curve is None:
+        return ""
+    n, reached = int(curve.sizes[-1]), curve.reached()
+    share = f"{reached} of {n} reach 90% of their Vendi score (mean over prompts)."
+    if 4 * reached > 3 * n:
+        return f"New images of a prompt still differ from earlier ones: {share}"
+    images = counted(reached, "image")
+    return f"After {images} of a prompt, new ones mostly repeat earlier ones: {share}"
