@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from PIL.Image import Image, new as new_image
+from PIL.Image import Image, Resampling, new as new_image
 
 from vendi_guidance.evaluation.attributes import AttributeScores, change
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg, convergence_figure, style
 from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.files import headed, whole_folder
-from vendi_guidance.storage.images import fitted
 from vendi_guidance.storage.messages import counted
 
 if TYPE_CHECKING:
@@ -181,10 +180,9 @@ def render(template: str, package: str = PACKAGE, **values: Any) -> str:
 
 
 def thumbnail(image: Image) -> str:
-    """A thumbnail of an image as a data URI."""
+    """A thumbnail of an image, which is scaled down in place, as a data URI."""
     file = BytesIO()
-    if max(image.size) > THUMBNAIL:
-        image = fitted(image, THUMBNAIL)
+    image.thumbnail((THUMBNAIL, THUMBNAIL), Resampling.LANCZOS)
     image.save(file, format="WEBP", quality=82)
     return f"data:image/webp;base64,{b64encode(file.getvalue()).decode('ascii')}"
 
