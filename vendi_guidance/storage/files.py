@@ -157,15 +157,3 @@ def check_format(found: Any, name: str) -> dict[str, Any]:
             f"version {VERSION}"
         )
     return content
-
-
-def write_json(path: Path, name: str, content: dict[str, Any]) -> None:
-    """Write a JSON file of the format with this name, completely or not at all."""
-    with whole_file(path) as temporary:
-        text = json.dumps(headed(name, content), indent=2)
-        temporary.write_text(f"{text}\n", encoding="utf-8")
-
-
-def read_json(path: Path, name: str) -> dict[str, Any]:
-    """Read a file that `write_json` wrote; raises one of `DAMAGED` for any other file."""
-    return check_format(json.loads(path.read_text(encoding="utf-8")), name)
