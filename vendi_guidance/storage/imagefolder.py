@@ -58,19 +58,19 @@ def read_metadata(folder: Path) -> list[Listed]:
     found: dict[Path, Listed] = {}
     for place, row in read_rows(folder / METADATA, torn_end=True):
         name = row.get("file_name")
-        if not isinstance(name, str):
-            raise ValueError(f"{place} has no text under the key 'file_name'")
-        taken = {"seconds": seconds[name]} if name in seconds else {}
         file = path_in(folder, name, place)
+        taken = {"seconds": seconds[name]} if name in seconds else {}
         found.setdefault(file, Listed(place, file, taken | row))
     if not found:
         raise ValueError(f"{folder / METADATA} is empty: the run has no images")
     return [*found.values()]
 
 
-def path_in(folder: Path, name: str, place: str) -> Path:
+def path_in(folder: Path, name: Any, place: str) -> Path:
     """The path of a file that the table at `place` names, by Windows' rules if there is none by the
-    system's, and which may be a link to anywhere; ValueError if the name leaves the folder."""
+    system's, and which may be a link to anywhere; ValueError if it names none in the folder."""
+    if not isinstance(name, str):
+        raise ValueError(f"{place} has no text under the key 'file_name'")
     if "\\" in name and "\0" not in name and not (folder / name).exists():
         name = name.replace("\\", "/")
     # the operating system would truncate the name at NUL
