@@ -26,8 +26,7 @@ from torch.nn import functional as F
 
 from vendi_guidance.scores.subsampling import Estimate, mean_over_prompts
 
-ATTRIBUTES = "attributes.json"
-"""In a probe's folder: its attributes."""
+ATTRIBUTES = "attributes.json"  # in a probe's folder: its attributes
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,7 @@ from vendi_guidance.storage.messages import first_few
 SETTINGS = ["*.json", "*.txt", "*.model"]
 """Files needed besides the weights: configurations, vocabularies and sentencepiece tokenizers."""
 
-LONGEST = 500
-"""Maximum length of a library's message that is quoted in ours, in characters."""
-
+LONGEST = 500  # maximum length of a library's message that is quoted in ours, in characters
 _PATCHED = RLock()  # held while `all_weights` patches classes, which all threads share
 
 

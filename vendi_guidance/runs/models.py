@@ -31,15 +31,11 @@ LORA_WEIGHTS = "pytorch_lora_weights.safetensors"
 """Name of the file that diffusers' `save_lora_weights` writes."""
 
 BLOCK = 2**16
-BLOCKS = 64
-"""A fingerprint covers this many blocks of a large file, of `BLOCK` bytes each."""
-
+BLOCKS = 64  # a fingerprint covers this many blocks of a large file, of `BLOCK` bytes each
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".msgpack", ".onnx", ".onnx_data", ".pb"}
 """Suffixes of weight files, in safetensors and in other formats."""
 
-TIMEOUT = 10
-"""Seconds after which a hub that does not answer counts as unreachable."""
-
+TIMEOUT = 10  # seconds after which a hub that does not answer counts as unreachable
 BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
 """Errors of pipeline calls whose parts were loaded but do not fit together."""
 

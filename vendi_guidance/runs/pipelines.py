@@ -33,9 +33,7 @@ GUIDED: dict[type[DiffusionPipeline], type[Any]] = {
 IMAGES = ("image", "images", "mask_image", "control_image", "video", "control_video")
 """Arguments of pipelines that need more than a prompt."""
 
-FRAMES = ("num_frames", "frames", "video_length")
-"""Arguments of pipelines that generate videos."""
-
+FRAMES = ("num_frames", "frames", "video_length")  # arguments of pipelines that generate videos
 LCM = "lcm|latent-consistency"
 """Pattern of the names of models and LoRAs that an `LCMScheduler` samples."""
 

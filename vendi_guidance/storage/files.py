@@ -133,9 +133,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-VERSION = 3
-"""The version of the layout of our JSON files and headers."""
-
+VERSION = 3  # the version of the layout of our JSON files and headers
 DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """Errors of reading a JSON file whose content is not what we wrote."""
 
