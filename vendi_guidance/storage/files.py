@@ -92,31 +92,6 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read_rows(path: Path, *, torn_end: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON Lines file, each with file and line for messages; skips blank lines
-    and, if `torn_end`, an incomplete last line, as a crash leaves it. ValueError, which names file
-    and line, if one is not a JSON object or not UTF-8."""
-    name = str(path)  # once, as there may be a million lines
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                place = f"{name}, line {number}"
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    if torn_end and not line.endswith("\n"):
-                        return
-                    reason = getattr(error, "msg", type(error).__name__)
-                    raise ValueError(f"{place} is not JSON: {reason}") from None
-                if not isinstance(row, dict):
-                    raise ValueError(f"{place} is not a JSON object")
-                yield place, row
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
-
-
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> int:
     """Append objects to a JSON Lines file, sync it to disk and return its size in bytes."""
     lines = "".join(json.dumps(row) + "\n" for row in rows)
