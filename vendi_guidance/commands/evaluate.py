@@ -247,7 +247,7 @@ def check_output(output: Path) -> None:
         raise PermissionError(
             f"cannot write the report to {parent}: name another folder with --output"
         )
-    found = output.iterdir() if output.exists() and read_report(output) is None else ()
+    found = output.iterdir() if output.exists() and not read_report(output) else ()
     if any(not entry.name.startswith(UNFINISHED[0]) for entry in found):
         raise FileExistsError(
             f"--output {output} is not empty and has no report to replace: name another folder"

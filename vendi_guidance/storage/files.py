@@ -102,6 +102,15 @@ def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> int:
         return file.tell()
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is none, or it cannot be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
