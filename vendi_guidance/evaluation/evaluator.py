@@ -97,8 +97,8 @@ def evaluate(
     scores = {}
     for key in filter(values.__contains__, MEASURES):
         measure, of_key = MEASURES[key], [one[key] for one in of_parts if key in one]
-        limits: Any = {"least": measure.low, "most": measure.high}
-        estimate = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
+        how: Any = {"is_ratio": measure.is_ratio, "limits": (measure.low, measure.high)}
+        estimate = subsamples.estimate(values[key], of_key, **how)
         scores[key] = ScoreResult(*estimate, basis(key, settings))
     analysis = analyse(inputs)
     notes = [
