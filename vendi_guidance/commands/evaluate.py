@@ -43,8 +43,8 @@ from vendi_guidance.commands.scoring_options import (
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
+from vendi_guidance.evaluation.judges import PERCEPTUAL, Perceptual
 from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
-from vendi_guidance.evaluation.perceptual import PACKAGES, Perceptual
 from vendi_guidance.evaluation.report.html import read_report, save_report
 from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import load_features
@@ -95,7 +95,7 @@ def sigma_option(kind: str) -> Any:
 )
 @judge_option(
     "--perceptual",
-    type=click.Choice(PACKAGES),
+    type=click.Choice(PERCEPTUAL),
     multiple=True,
     help="Distance of a prompt's images by this package. Repeat the option for both.",
 )
