@@ -115,7 +115,7 @@ def scores(
         if values := list(_means(pairs).values()):
             found[title] = Estimate(fmean(values), None, None)
             if column.most is not None:
-                found[title] = mean_over_prompts(values, least=0.0, most=column.most)
+                found[title] = mean_over_prompts(values, limits=(0.0, column.most))
     return found
 
 

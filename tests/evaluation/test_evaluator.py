@@ -26,8 +26,7 @@ from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group, prompt_fidelity
-from vendi_guidance.evaluation.judges import Judges
-from vendi_guidance.evaluation.perceptual import Perceptual
+from vendi_guidance.evaluation.judges import Judges, Perceptual
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity

@@ -77,7 +77,7 @@ def test_the_interval_of_a_mean_is_the_textbook_one(labels):
     means = [sum(values[i] for i in rows) / len(rows) for (rows,) in subsamples.parts]
     _, low, high = subsamples.estimate(1.0, means)
     assert (1 - low, high - 1) == pytest.approx((expected, expected), rel=0.05)
-    assert subsamples.estimate(1.0, means, least=0.99, most=1.01)[1:] == (0.99, 1.01)
+    assert subsamples.estimate(1.0, means, limits=(0.99, 1.01))[1:] == (0.99, 1.01)
     assert subsamples.estimate(0.7, [0.7] * 4000) == (0.7, None, None)  # nothing varies
     assert subsamples.estimate(0.7, means[1:]) == (0.7, None, None)  # a subset has no score
 

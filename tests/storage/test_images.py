@@ -9,7 +9,6 @@ from tests.helpers.batches_at_hand import save_tar
 from vendi_guidance.storage.images import (
     BROKEN,
     MOST_BYTES,
-    fitted,
     list_files,
     named_endings,
     open_image,
@@ -124,11 +123,6 @@ def test_the_first_frame_page_or_preview_is_read(kind):
     content = saved(plain(), kind, save_all=True, append_images=[plain(color=WHITE)])
     first = open_image(content)
     assert first.size == (4, 3) and np.allclose(first.getpixel((1, 1)), RED, atol=5)
-
-
-def test_a_fitted_image_has_at_least_one_pixel():
-    sizes = {(700, 2): (96, 1), (2, 700): (1, 96), (1, 1): (96, 96), (64, 32): (96, 48)}
-    assert [fitted(plain(size), 96).size for size in sizes] == [*sizes.values()]
 
 
 def test_other_files_are_refused_with_a_reason(tmp_path):

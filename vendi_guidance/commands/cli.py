@@ -15,8 +15,7 @@ def tell(remark: str) -> None:
     click.echo(remark, err=True)
 
 
-NONE = object()
-"""Marks an option that was set to None by its keyword, such as "automatic"."""
+NONE = object()  # marks an option that was set to None by its keyword, such as "automatic"
 
 
 class Range(click.FloatRange):
@@ -60,8 +59,7 @@ class Option(click.Option):
             raise click.BadParameter(text, context, self) from None
 
 
-DEBUG = "VENDI_GUIDANCE_DEBUG"
-"""Environment variable; if it is set, errors show their traceback."""
+DEBUG = "VENDI_GUIDANCE_DEBUG"  # environment variable; if it is set, errors show their traceback
 
 
 class Command(click.Command):

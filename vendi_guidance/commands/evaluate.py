@@ -43,8 +43,8 @@ from vendi_guidance.commands.scoring_options import (
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
+from vendi_guidance.evaluation.judges import PERCEPTUAL, Perceptual
 from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
-from vendi_guidance.evaluation.perceptual import PACKAGES, Perceptual
 from vendi_guidance.evaluation.report.html import read_report, save_report
 from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import load_features
@@ -95,7 +95,7 @@ def sigma_option(kind: str) -> Any:
 )
 @judge_option(
     "--perceptual",
-    type=click.Choice(PACKAGES),
+    type=click.Choice(PERCEPTUAL),
     multiple=True,
     help="Distance of a prompt's images by this package. Repeat the option for both.",
 )
@@ -247,7 +247,7 @@ def check_output(output: Path) -> None:
         raise PermissionError(
             f"cannot write the report to {parent}: name another folder with --output"
         )
-    found = output.iterdir() if output.exists() and read_report(output) is None else ()
+    found = output.iterdir() if output.exists() and not read_report(output) else ()
     if any(not entry.name.startswith(UNFINISHED[0]) for entry in found):
         raise FileExistsError(
             f"--output {output} is not empty and has no report to replace: name another folder"

@@ -36,7 +36,6 @@ Several processes can share the prompts and the memory:
       prompts.txt --model MODEL --output many
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields
 from math import isinf
@@ -53,10 +52,12 @@ from vendi_guidance.commands.run_options import (
     FOLDER,
     PATH,
     PROTOCOLS,
+    Decorator,
     guidance_option,
     output_option,
     run_options,
     sampling_option,
+    together,
 )
 from vendi_guidance.guidance.memory import LASTING
 from vendi_guidance.guidance.setting import Setting
@@ -70,22 +71,19 @@ from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.messages import counted
 
 
-def setting_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each setting of guidance."""
-    for name, setting in reversed(SETTINGS.items()):
-        if setting.has_option:
-            help_text, none = setting.help, setting.none
-            if none is not None and " " in none:  # a description, not a keyword
-                help_text, none = f"{help_text} Automatic is {none}.", "automatic"
-            command = guidance_option(
-                option_name(name),
-                f"diversity_{name}",
-                type=option_type(setting),
-                none=none,
-                show_default=none if setting.default is None else setting.shown,
-                help=help_text,
-            )(command)
-    return command
+def setting_option(name: str, setting: Setting) -> Decorator:
+    """The option for a setting of guidance."""
+    help_text, none = setting.help, setting.none
+    if none is not None and " " in none:  # a description, not a keyword
+        help_text, none = f"{help_text} Automatic is {none}.", "automatic"
+    return guidance_option(
+        option_name(name),
+        f"diversity_{name}",
+        type=option_type(setting),
+        none=none,
+        show_default=none if setting.default is None else setting.shown,
+        help=help_text,
+    )
 
 
 def option_name(name: str) -> str:
@@ -136,7 +134,7 @@ COMMON = (
     type=click.Choice(list(PRESETS)),
     help="Named settings that replace --diversity and the defaults below. published: the paper's.",
 )
-@setting_options
+@together(*[setting_option(*it) for it in SETTINGS.items() if it[1].has_option])
 @guidance_option(
     "--diversity-window",
     type=click.IntRange(1, 10**6),  # a million images take terabytes

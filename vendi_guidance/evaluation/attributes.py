@@ -24,10 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vendi_guidance.scores.subsampling import Estimate, mean_over_prompts
+from vendi_guidance.scores.subsampling import UNLIMITED, Estimate, mean_over_prompts
 
-ATTRIBUTES = "attributes.json"
-"""In a probe's folder: its attributes."""
+ATTRIBUTES = "attributes.json"  # in a probe's folder: its attributes
 
 
 @dataclass(frozen=True)
@@ -124,10 +123,10 @@ def attribute_scores(
     return AttributeScores(
         attribute,
         by_prompt,
-        _exp_of_mean([one.entropy for one in left_open], least=0.0, most=log(len(values))),
+        _exp_of_mean([one.entropy for one in left_open], (0.0, log(len(values)))),
         _of_draws(counts, [1.0] * len(values)),
         _of_draws(counts, attribute.training),
-        mean_over_prompts(kept, least=0.0, most=1.0) if kept else None,
+        mean_over_prompts(kept, limits=(0.0, 1.0)) if kept else None,
     )
 
 
@@ -138,7 +137,8 @@ def change(first: AttributeScores, second: AttributeScores) -> Estimate | None:
         {one.prompt: one.entropy for one in run.by_prompt if one.named is None}
         for run in (first, second)
     )
-    return _exp_of_mean([after[prompt] - before[prompt] for prompt in before if prompt in after])
+    changes = [after[prompt] - before[prompt] for prompt in before if prompt in after]
+    return _exp_of_mean(changes, UNLIMITED)
 
 
 def expected_entropy(p: Tensor) -> float:
@@ -162,13 +162,11 @@ def _of_draws(counts: Sequence[int], shares: Sequence[float] | None) -> float | 
     return exp(fmean(map(entropy, counts)))
 
 
-def _exp_of_mean(
-    logarithms: Sequence[float], least: float = -inf, most: float = inf
-) -> Estimate | None:
+def _exp_of_mean(logarithms: Sequence[float], limits: tuple[float, float]) -> Estimate | None:
     """exp of the mean over prompts, with its interval; None without prompts."""
     if not logarithms:
         return None
-    found = mean_over_prompts(logarithms, least=least, most=most)
+    found = mean_over_prompts(logarithms, limits=limits)
     return Estimate._make(None if end is None else exp(end) for end in found)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vendi_guidance.evaluation.analysis import LISTED, analyse
+from vendi_guidance.evaluation.analysis import analyse
 from vendi_guidance.evaluation.batches import Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     DINOV2_AND_CLIP,
@@ -21,10 +21,10 @@ from vendi_guidance.evaluation.embedding import (
     ImageReader,
     embed_batch,
 )
-from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
+from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.judges import NO_JUDGES, Judges, judge_attributes, judge_images
 from vendi_guidance.evaluation.measures import MEASURES, basis
-from vendi_guidance.evaluation.remarks import MOST_REFERENCES, of_repeats, remarks_on
+from vendi_guidance.evaluation.remarks import MOST_REFERENCES, remarks_on, remarks_on_images
 from vendi_guidance.evaluation.results import Comparison, Difference, Report, ScoreResult
 from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
@@ -32,7 +32,6 @@ from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.spectra import Exact, Lanczos, Spectrum
 from vendi_guidance.scores.subsampling import LEVEL, Subsamples, subsample
-from vendi_guidance.storage.messages import counted
 
 # settings that may differ between reports that are compared
 INCIDENTAL = {"images", "prompts", "labeled", "references", "spectrum", "interval"}
@@ -98,18 +97,15 @@ def evaluate(
     scores = {}
     for key in filter(values.__contains__, MEASURES):
         measure, of_key = MEASURES[key], [one[key] for one in of_parts if key in one]
-        limits: Any = {"least": measure.low, "most": measure.high}
-        estimate = subsamples.estimate(values[key], of_key, is_ratio=measure.is_ratio, **limits)
+        how: Any = {"is_ratio": measure.is_ratio, "limits": (measure.low, measure.high)}
+        estimate = subsamples.estimate(values[key], of_key, **how)
         scores[key] = ScoreResult(*estimate, basis(key, settings))
     analysis = analyse(inputs)
-    remarks = remarks_on(judged, judges, found, subsamples, judged.broken + broken)
-    notes = [judged.batch.note, *remarks, _of_real_images(inputs)]
-    notes.append(of_repeats(analysis.convergence.get("within_prompt")))
-    if alike := len(analysis.near_duplicates):
-        pairs = "at least " * (alike == LISTED) + counted(alike, "pair")
-        if (sample := analysis.looked_at["modes"]) < len(inputs):
-            pairs += f" in a random sample of {sample:,} images"
-        notes.append(f"Near-duplicates: {pairs}; see the page.")
+    notes = [
+        judged.batch.note,
+        *remarks_on(judged, judges, found, subsamples, judged.broken + broken),
+        *remarks_on_images(inputs, analysis),
+    ]
     return Report(
         name=name or batch.name or "the batch",
         scores=scores,
@@ -221,20 +217,6 @@ def _embed_references(
         )
     found, _ = reader.embed(as_batch(references, read_prompts=False).images, embedder)
     return found.features, found.bad, found.broken
-
-
-def _of_real_images(inputs: ScoreInputs) -> str:
-    """A sentence with the scores of reference images against the other ones, the best that as many
-    generated images can have; "" if there are too few."""
-    reference = inputs.reference
-    count = 0 if reference is None else min(len(inputs), len(reference) // 2)
-    if reference is None or count <= NEIGHBOURS:
-        return ""
-    order = torch.randperm(len(reference), generator=torch.Generator().manual_seed(0), device="cpu")
-    own, others = reference[order[:count]], reference[order[count:]]
-    scores = ScoreInputs(own, inputs.kernel_x, reference=others).against_reference()
-    named = ", ".join(f"{MEASURES[key].title} {MEASURES[key].format(it)}" for key, it in scores)
-    return f"{counted(count, 'reference image')} against the others: {named}."
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
+import torch
+
+from vendi_guidance.evaluation.analysis import LISTED, Analysis
 from vendi_guidance.evaluation.embedding import Embedded
-from vendi_guidance.evaluation.inputs import NEIGHBOURS
+from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.scores.intervals import CURVES_FROM, Convergence
+from vendi_guidance.scores.intervals import CURVES_FROM
 from vendi_guidance.scores.subsampling import ENOUGH, Subsamples
 from vendi_guidance.storage.messages import counted, first_few
 
@@ -57,14 +60,28 @@ def remarks_on(
         yield f"Metadata of {images} cannot be read, only the pixels are: {names}."
 
 
-def of_repeats(curve: Convergence | None) -> str:
-    """A sentence that says after how many images of a prompt new ones repeat them, or "": whether
-    the last quarter adds less than a tenth of the Vendi score."""
-    if curve is None:
-        return ""
-    n, reached = int(curve.sizes[-1]), curve.reached()
-    share = f"{reached} of {n} reach 90% of their Vendi score (mean over prompts)."
-    if 4 * reached > 3 * n:
-        return f"New images of a prompt still differ from earlier ones: {share}"
-    images = counted(reached, "image")
-    return f"After {images} of a prompt, new ones mostly repeat earlier ones: {share}"
+def remarks_on_images(inputs: ScoreInputs, analysis: Analysis) -> Iterator[str]:
+    """Sentences about the scores of reference images against the other ones, the best that as many
+    generated images can have; about when images of a prompt repeat earlier ones, if the last
+    quarter adds less than a tenth of the Vendi score; and about near-duplicates."""
+    reference = inputs.reference
+    count = 0 if reference is None else min(len(inputs), len(reference) // 2)
+    if reference is not None and count > NEIGHBOURS:
+        generator = torch.Generator().manual_seed(0)
+        order = torch.randperm(len(reference), generator=generator, device="cpu")
+        own, others = reference[order[:count]], reference[order[count:]]
+        scores = ScoreInputs(own, inputs.kernel_x, reference=others).against_reference()
+        named = ", ".join(f"{MEASURES[key].title} {MEASURES[key].format(it)}" for key, it in scores)
+        yield f"{counted(count, 'reference image')} against the others: {named}."
+    if (curve := analysis.convergence.get("within_prompt")) is not None:
+        n, reached = int(curve.sizes[-1]), curve.reached()
+        images = counted(reached, "image")
+        start = f"After {images} of a prompt, new ones mostly repeat earlier ones"
+        if 4 * reached > 3 * n:
+            start = "New images of a prompt still differ from earlier ones"
+        yield f"{start}: {reached} of {n} reach 90% of their Vendi score (mean over prompts)."
+    if alike := len(analysis.near_duplicates):
+        pairs = "at least " * (alike == LISTED) + counted(alike, "pair")
+        if (sample := analysis.looked_at["modes"]) < len(inputs):
+            pairs += f" in a random sample of {sample:,} images"
+        yield f"Near-duplicates: {pairs}; see the page."

@@ -30,8 +30,7 @@ from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 1024
-"""Features per cache file; a killed run loses at most this many."""
+CHUNK = 1024  # features per cache file; a killed run loses at most this many
 
 
 class BadImage(NamedTuple):

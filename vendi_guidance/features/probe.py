@@ -22,9 +22,7 @@ from vendi_guidance.kernels.precision import float32_by_default, isolated
 TRAINING_FEATURES = "training_features.safetensors"
 """In a probe's folder: its features of real images."""
 
-Look: TypeAlias = tuple[str, ...]
-"""A concept, followed by a value of each attribute."""
-
+Look: TypeAlias = tuple[str, ...]  # a concept, followed by a value of each attribute
 PartialLook: TypeAlias = tuple[str | None, ...]
 """The part of a look that a prompt names; None for attributes it leaves open."""
 

@@ -17,8 +17,7 @@ from vendi_guidance.features.open_clip import load_open_clip
 from vendi_guidance.features.weights import all_weights, model_folder
 from vendi_guidance.storage.messages import optional_import
 
-WORD_FEATURES = 1024
-"""Number of hash buckets of the `words` embedder."""
+WORD_FEATURES = 1024  # number of hash buckets of the `words` embedder
 
 
 def open_prompt_embedder(

@@ -11,12 +11,12 @@ from typing import Any
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+from vendi_guidance.storage.messages import first_few
+
 SETTINGS = ["*.json", "*.txt", "*.model"]
 """Files needed besides the weights: configurations, vocabularies and sentencepiece tokenizers."""
 
-LONGEST = 500
-"""Maximum length of a library's message that is quoted in ours, in characters."""
-
+LONGEST = 500  # maximum length of a library's message that is quoted in ours, in characters
 _PATCHED = RLock()  # held while `all_weights` patches classes, which all threads share
 
 
@@ -99,10 +99,9 @@ def _checked(kind: type, unless: tuple[str, ...]) -> Any:
         model, info = load(cls, source, *args, output_loading_info=True, **options)
         missing = sorted(name for name in info["missing_keys"] if not name.startswith(unless))
         if missing:
-            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise ValueError(
                 f"{Path(source, options.get('subfolder') or '')} lacks the weights "
-                f"{', '.join(missing[:3])}{more} of its {cls.__name__}: its files are incomplete "
+                f"{first_few(missing)} of its {cls.__name__}: its files are incomplete "
                 f"(fetch them again), or {library} {version(library)} cannot read them (update it)"
             )
         return (model, info) if wants_info else model

@@ -13,13 +13,9 @@ def greedy_subset(kernel: Tensor, groups: Tensor, count: int) -> list[int]:
     """Greedy MAP inference of a determinantal point process (Chen et al., NeurIPS 2018, algorithm
     1): each step adds the item that increases the determinant most, at most one of each group.
 
-    Args:
-        kernel: (n, n), positive semi-definite.
-        groups: (n,) numbers of the items' groups.
-        count: number of items, from 1 to the number of groups; ValueError if out of range.
-
-    Returns:
-        Row indices in the order in which the items were added, in O(count^2 n) time.
+    The kernel is (n, n) and positive semi-definite; groups are the (n,) numbers of the items'.
+    Returns row indices in the order in which items were added, in O(count^2 n) time. ValueError
+    unless count lies between 1 and the number of groups.
     """
     matrix, own = kernel.cpu().numpy(), groups.cpu().numpy()  # a call takes less time than torch's
     if not 1 <= count <= len(np.unique(own)):

@@ -157,12 +157,7 @@ def _read(
 
 
 class RunFolder:
-    """The folder of one run.
-
-    Args:
-        path: the folder; it is created when something is written.
-        window: size of the run's window.
-    """
+    """The folder of a run whose window has this size; created when something is written."""
 
     def __init__(self, path: Path, window: int) -> None:
         self.path = path

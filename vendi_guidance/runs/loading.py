@@ -29,11 +29,11 @@ from vendi_guidance.runs.models import (
     find_model,
     find_undistilled,
     quiet,
-    read_config,
     weights_of,
 )
 from vendi_guidance.runs.pipelines import LCM, guided_class, name_of, sampling_of, stock_class
 from vendi_guidance.runs.plan import AUTO, DTYPES, MANIFEST, Manifest, RunOptions, Sampling
+from vendi_guidance.storage.files import read_object
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def find(options: RunOptions) -> Model:
     lora = None if options.lora is None else find_lora(options.lora)
     folder = find_model(options.model, options.variant)
     check_model(folder)
-    stock = stock_class(read_config(folder / INDEX)["_class_name"])
+    stock = stock_class(read_object(folder / INDEX)["_class_name"])
     sampling = sampling_of(stock, folder, options)
     dtype = options.dtype
     if dtype == AUTO and options.resume:
@@ -180,7 +180,7 @@ def _load_undistilled(model: Model, device: str) -> Undistilled:
     if not any(folder.glob(weights_of(options.variant))):
         options = replace(options, variant=None)
     try:
-        kind = getattr(diffusers, read_config(folder / CONFIG)["_class_name"])
+        kind = getattr(diffusers, read_object(folder / CONFIG)["_class_name"])
         network = _from_pretrained(kind, folder, options)
     except Exception as error:  # broken files raise errors of every kind
         name = options.undistilled

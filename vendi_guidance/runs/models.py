@@ -5,14 +5,12 @@ a model must be classes of diffusers or transformers.
 """
 
 import hashlib
-import json
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import diffusers
 from diffusers import DiffusionPipeline
@@ -22,6 +20,7 @@ from huggingface_hub.errors import HFValidationError
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.undistilled import ADAPTERS, AUTO
 from vendi_guidance.features.weights import model_folder, not_found
+from vendi_guidance.storage.files import read_object
 from vendi_guidance.storage.messages import counted, optional_import
 
 INDEX = "model_index.json"
@@ -31,15 +30,11 @@ LORA_WEIGHTS = "pytorch_lora_weights.safetensors"
 """Name of the file that diffusers' `save_lora_weights` writes."""
 
 BLOCK = 2**16
-BLOCKS = 64
-"""A fingerprint covers this many blocks of a large file, of `BLOCK` bytes each."""
-
+BLOCKS = 64  # a fingerprint covers this many blocks of a large file, of `BLOCK` bytes each
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".msgpack", ".onnx", ".onnx_data", ".pb"}
 """Suffixes of weight files, in safetensors and in other formats."""
 
-TIMEOUT = 10
-"""Seconds after which a hub that does not answer counts as unreachable."""
-
+TIMEOUT = 10  # seconds after which a hub that does not answer counts as unreachable
 BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
 """Errors of pipeline calls whose parts were loaded but do not fit together."""
 
@@ -122,7 +117,7 @@ def find_undistilled(name: str | None, model: Path, variant: str | None = None) 
         (folder / CONFIG, model / part / CONFIG, "_class_name", "is a"),
         (folder.parent / SCHEDULER, model / SCHEDULER, "prediction_type", "predicts"),
     ):
-        found, own = (read_config(file).get(key) for file in (theirs, ours))
+        found, own = (read_object(file).get(key) for file in (theirs, ours))
         if found and own and found != own:
             raise ValueError(
                 f"--undistilled {name} {says} {found}, but the model {own}: give the model that "
@@ -141,7 +136,7 @@ def check_model(folder: Path) -> dict[str, str]:
             f"there is no model in {folder}: it has no {INDEX}; give a folder that diffusers' "
             "save_pretrained wrote, or the name of a model on the hub"
         )
-    if not (index := read_config(path)):
+    if not (index := read_object(path)):
         raise ValueError(f"{path} is not the index of a model: it is damaged, or names no parts")
     refused, parts = [], {}
     if not isinstance(index.get("_class_name"), str):
@@ -164,15 +159,6 @@ def check_model(folder: Path) -> dict[str, str]:
             "and transformers are loaded, never code that comes with a model"
         )
     return parts
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """A JSON configuration; empty if it cannot be read, which loading the model reports."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def fingerprint(folder: Path, variant: str | None = None) -> str:

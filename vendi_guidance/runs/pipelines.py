@@ -21,8 +21,8 @@ from vendi_guidance.pipelines.vendi_guided_flux import VendiGuidedFluxPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_alpha import VendiGuidedPixArtAlphaPipeline
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline
-from vendi_guidance.runs.models import read_config
 from vendi_guidance.runs.plan import RunOptions, Sampling
+from vendi_guidance.storage.files import read_object
 
 PIXART = VendiGuidedPixArtAlphaPipeline, VendiGuidedPixArtSigmaPipeline
 GUIDED: dict[type[DiffusionPipeline], type[Any]] = {
@@ -33,9 +33,7 @@ GUIDED: dict[type[DiffusionPipeline], type[Any]] = {
 IMAGES = ("image", "images", "mask_image", "control_image", "video", "control_video")
 """Arguments of pipelines that need more than a prompt."""
 
-FRAMES = ("num_frames", "frames", "video_length")
-"""Arguments of pipelines that generate videos."""
-
+FRAMES = ("num_frames", "frames", "video_length")  # arguments of pipelines that generate videos
 LCM = "lcm|latent-consistency"
 """Pattern of the names of models and LoRAs that an `LCMScheduler` samples."""
 
@@ -172,11 +170,11 @@ def _by_name(model: str) -> tuple[int, float | None, str] | None:
 
 
 def _by_parts(folder: Path) -> tuple[int, float | None, str] | None:
-    index = read_config(folder / "model_index.json")
-    scheduler = read_config(folder / "scheduler" / "scheduler_config.json")
+    index = read_object(folder / "model_index.json")
+    scheduler = read_object(folder / "scheduler" / "scheduler_config.json")
     if scheduler.get("_class_name") == "LCMScheduler":
         # such a U-Net takes the scale as an input
-        embeds_scale = read_config(folder / "unet" / "config.json").get("time_cond_proj_dim")
+        embeds_scale = read_object(folder / "unet" / "config.json").get("time_cond_proj_dim")
         return 4, None if embeds_scale else 1.0, "models with an LCMScheduler"
     if index.get("is_distilled") is True:
         is_krea = index.get("_class_name") == "Krea2Pipeline"
@@ -187,6 +185,6 @@ def _by_parts(folder: Path) -> tuple[int, float | None, str] | None:
 
 
 def _has_no_guidance_embeddings(folder: Path) -> bool:
-    network = read_config(folder / "transformer" / "config.json")
+    network = read_object(folder / "transformer" / "config.json")
     is_flux = network.get("_class_name") == "FluxTransformer2DModel"
     return is_flux and network.get("guidance_embeds") is False

@@ -1,6 +1,7 @@
 """The plan of a run: what the user asks, what it is made with, and its images in the order of their
 generation."""
 
+import json
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vendi_guidance.storage.files import DAMAGED, read_json, write_json
+from vendi_guidance.storage.files import DAMAGED, check_format, headed, whole_file
 from vendi_guidance.storage.imagefolder import image_name
 from vendi_guidance.storage.prompt_files import Prompts
 
@@ -103,7 +104,9 @@ class Manifest:
     versions: dict[str, str]  # of Python and `PACKAGES`
 
     def save(self, folder: Path) -> None:
-        write_json(folder / MANIFEST, FORMAT, asdict(self))
+        text = json.dumps(headed(FORMAT, asdict(self)), indent=2)
+        with whole_file(folder / MANIFEST) as temporary:
+            temporary.write_text(f"{text}\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest":
@@ -111,7 +114,7 @@ class Manifest:
         damaged, or of another version, which the message names."""
         path = folder / MANIFEST
         try:
-            content = read_json(path, FORMAT)
+            content = check_format(json.loads(path.read_text(encoding="utf-8")), FORMAT)
             return cls(dict(content["settings"]), dict(content["versions"]))
         except DAMAGED as error:
             raise ValueError(f"{path} does not describe a run: {error}") from None

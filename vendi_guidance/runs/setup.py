@@ -1,8 +1,4 @@
-"""Preparation of a run from the options of `vendi-guidance generate`.
-
-`open_run` finds and loads the model, locks the output folder, and returns a `Runner`, which
-generates the images.
-"""
+"""Preparation of a run from the options of `vendi-guidance generate`."""
 
 import os
 from collections.abc import Callable
@@ -39,7 +35,8 @@ def open_run(
     loaded: Any = None,
     tell: Callable[[str], object] = lambda remark: None,
 ) -> Runner:
-    """Begin or resume a run with these options; every process must call this.
+    """Find and load the model, lock the folder, and begin or resume the run; every process must
+    call this.
 
     `stack` keeps the folder locked until it is closed. `loaded` is what `load` returned, if it has
     been called; the run uses its weights. `tell` is called with each message for the user, in the

@@ -9,9 +9,7 @@ from contextlib import suppress
 from time import monotonic
 from types import FrameType
 
-PARENT = os.getppid()
-"""Process id of the launcher, read before the imports that take seconds."""
-
+PARENT = os.getppid()  # process id of the launcher, read before the imports that take seconds
 DEATH_SIGNAL = 1
 """The option of Linux's prctl for the signal that a process gets when its parent ends."""
 

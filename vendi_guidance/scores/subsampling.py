@@ -29,6 +29,7 @@ ENOUGH = f"{FEWEST_IMAGES} images, or {FEWEST_PROMPTS} prompts"
 LARGEST_PART = 500  # most items of a subset by default: exact spectra of more take long
 
 LEVEL = 0.95
+UNLIMITED = (-math.inf, math.inf)
 
 
 class Estimate(NamedTuple):
@@ -56,10 +57,9 @@ class Subsamples:
         *,
         is_ratio: bool = False,
         level: float = LEVEL,
-        least: float = -math.inf,
-        most: float = math.inf,
+        limits: tuple[float, float] = UNLIMITED,
     ) -> Estimate:
-        """A score and its confidence interval, clamped to [least, most].
+        """A score and its confidence interval, clamped to the limits.
 
         `of_parts` are the scores of the subsets. There is no interval if subsets are missing, or
         nothing varies. `is_ratio` computes it from logarithms, if all scores are positive.
@@ -75,7 +75,7 @@ class Subsamples:
         low, high = value - half, value + half
         if is_ratio:
             low, high = value * math.exp(-half), value * math.exp(half)
-        return Estimate(value, max(least, low), min(most, high))
+        return Estimate(value, max(limits[0], low), min(limits[1], high))
 
 
 def quantile(level: float, degrees: int) -> float:
@@ -122,18 +122,13 @@ def subsample(
 
 
 def mean_over_prompts(
-    values: Sequence[float],
-    *,
-    is_ratio: bool = False,
-    least: float = -math.inf,
-    most: float = math.inf,
+    values: Sequence[float], *, is_ratio: bool = False, limits: tuple[float, float] = UNLIMITED
 ) -> Estimate:
     """The mean of one value for each prompt, and its interval; arguments as in
     `Subsamples.estimate`."""
     subsamples = subsample([range(len(values))], [len(values)])
     of_parts = [fmean(values[row] for row in rows) for (rows,) in subsamples.parts]
-    limits = {"least": least, "most": most}
-    return subsamples.estimate(fmean(values), of_parts, is_ratio=is_ratio, **limits)
+    return subsamples.estimate(fmean(values), of_parts, is_ratio=is_ratio, limits=limits)
 
 
 def _draw_prompts(

@@ -67,9 +67,8 @@ def _from_tables(folder: Path, parents: Iterable[Path], files: Sequence[Path]) -
         sources.append(table.relative_to(folder).as_posix())
         for place, row in rows:
             name, text = pick(row, FILE_COLUMNS), text_in(row, place)
-            if not isinstance(name, str):
-                raise ValueError(f"{place} has no text under the key 'file_name'")
-            file = path_in(table.parent, name.strip(), place)
+            name = name.strip() if isinstance(name, str) else name
+            file = path_in(table.parent, name, place)
             if file not in known:
                 lost.append(file.relative_to(folder).as_posix())
             elif text and str(text).strip():

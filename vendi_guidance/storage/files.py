@@ -92,31 +92,6 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read_rows(path: Path, *, torn_end: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON Lines file, each with file and line for messages; skips blank lines
-    and, if `torn_end`, an incomplete last line, as a crash leaves it. ValueError, which names file
-    and line, if one is not a JSON object or not UTF-8."""
-    name = str(path)  # once, as there may be a million lines
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                place = f"{name}, line {number}"
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    if torn_end and not line.endswith("\n"):
-                        return
-                    reason = getattr(error, "msg", type(error).__name__)
-                    raise ValueError(f"{place} is not JSON: {reason}") from None
-                if not isinstance(row, dict):
-                    raise ValueError(f"{place} is not a JSON object")
-                yield place, row
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
-
-
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> int:
     """Append objects to a JSON Lines file, sync it to disk and return its size in bytes."""
     lines = "".join(json.dumps(row) + "\n" for row in rows)
@@ -127,15 +102,22 @@ def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> int:
         return file.tell()
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is none, or it cannot be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-VERSION = 3
-"""The version of the layout of our JSON files and headers."""
-
+VERSION = 3  # the version of the layout of our JSON files and headers
 DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """Errors of reading a JSON file whose content is not what we wrote."""
 
@@ -157,15 +139,3 @@ def check_format(found: Any, name: str) -> dict[str, Any]:
             f"version {VERSION}"
         )
     return content
-
-
-def write_json(path: Path, name: str, content: dict[str, Any]) -> None:
-    """Write a JSON file of the format with this name, completely or not at all."""
-    with whole_file(path) as temporary:
-        text = json.dumps(headed(name, content), indent=2)
-        temporary.write_text(f"{text}\n", encoding="utf-8")
-
-
-def read_json(path: Path, name: str) -> dict[str, Any]:
-    """Read a file that `write_json` wrote; raises one of `DAMAGED` for any other file."""
-    return check_format(json.loads(path.read_text(encoding="utf-8")), name)

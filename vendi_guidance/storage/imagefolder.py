@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from vendi_guidance.storage.files import read_rows, whole_file
+from vendi_guidance.storage.files import whole_file
+from vendi_guidance.storage.tables import read_table
 
 METADATA = "metadata.jsonl"
 TIMINGS = "timings.jsonl"
@@ -56,21 +57,21 @@ def read_metadata(folder: Path) -> list[Listed]:
     cannot be read, has no `file_name` or names a file outside the folder."""
     seconds = read_timings(folder, "seconds")
     found: dict[Path, Listed] = {}
-    for place, row in read_rows(folder / METADATA, torn_end=True):
+    for place, row in read_table(folder / METADATA, torn_end=True):
         name = row.get("file_name")
-        if not isinstance(name, str):
-            raise ValueError(f"{place} has no text under the key 'file_name'")
-        taken = {"seconds": seconds[name]} if name in seconds else {}
         file = path_in(folder, name, place)
+        taken = {"seconds": seconds[name]} if name in seconds else {}
         found.setdefault(file, Listed(place, file, taken | row))
     if not found:
         raise ValueError(f"{folder / METADATA} is empty: the run has no images")
     return [*found.values()]
 
 
-def path_in(folder: Path, name: str, place: str) -> Path:
+def path_in(folder: Path, name: Any, place: str) -> Path:
     """The path of a file that the table at `place` names, by Windows' rules if there is none by the
-    system's, and which may be a link to anywhere; ValueError if the name leaves the folder."""
+    system's, and which may be a link to anywhere; ValueError if it names none in the folder."""
+    if not isinstance(name, str):
+        raise ValueError(f"{place} has no text under the key 'file_name'")
     if "\\" in name and "\0" not in name and not (folder / name).exists():
         name = name.replace("\\", "/")
     # the operating system would truncate the name at NUL
@@ -83,7 +84,7 @@ def read_timings(folder: Path, name: str) -> dict[str, float]:
     """The cost of each image, by its file name, as far as it is known; `name` is "seconds", or
     "evaluations" of the network."""
     path = folder / TIMINGS
-    rows = [row for _, row in read_rows(path, torn_end=True)] if path.is_file() else []
+    rows = [row for _, row in read_table(path, torn_end=True)] if path.is_file() else []
     return {
         row["file_name"]: row[name]  # the last line of an image takes precedence
         for row in rows

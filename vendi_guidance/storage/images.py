@@ -182,14 +182,6 @@ def named_endings(files: Sequence[Path]) -> str:
     return f"{counted(len(files), 'file')} left out: {', '.join(named)}"
 
 
-def fitted(image: Image.Image, side: int) -> Image.Image:
-    """The image scaled to fit into a square of `side` pixels, and at least one pixel wide and high,
-    unlike with `ImageOps.contain`."""
-    scale = side / max(image.size)
-    width, height = (max(1, round(scale * edge)) for edge in image.size)
-    return image.resize((width, height), Image.Resampling.LANCZOS)
-
-
 def read_bytes(path: Path) -> bytes:
     """Read a file, or a member of a `.tar` file, without decoding it; ValueError if it is too large
     or not a regular file."""

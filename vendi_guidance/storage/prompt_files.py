@@ -5,7 +5,6 @@ read again line by line.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.storage.files import sha256_of, whole_file
+from vendi_guidance.storage.files import append_rows, sha256_of, whole_file
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tables import SUFFIXES, read_table, text_in
 
@@ -75,9 +74,8 @@ def open_prompts(source: str) -> Prompts:
 
 def save_prompts(path: Path, prompts: Iterable[str]) -> Path:
     """Write a `.jsonl` file that `open_prompts` can read; returns its path."""
-    lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
     with whole_file(path) as temporary:
-        temporary.write_text(lines, encoding="utf-8")
+        append_rows(temporary, ({"prompt": prompt} for prompt in prompts))
     return path
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vendi_guidance.storage.files import read_rows
 from vendi_guidance.storage.messages import counted, optional_import
 
 FILE_COLUMNS = ("file_name", "filename", "file", "image", "path")
@@ -21,8 +20,8 @@ csv.field_size_limit(2**27)  # a column may hold ComfyUI's workflows
 
 def read_table(path: Path, *, torn_end: bool = False) -> Rows:
     """The rows of a table, each with file and line for messages; `torn_end` ignores an incomplete
-    last line of JSON Lines. ValueError, which names file and line, if a line cannot be read;
-    ImportError if pyarrow is needed and not installed."""
+    last line of JSON Lines, as a crash leaves it. ValueError, which names file and line, if a line
+    cannot be read; ImportError if pyarrow is needed and not installed."""
     kind = path.suffix.lower()
     try:
         if kind in (".csv", ".tsv"):
@@ -35,7 +34,7 @@ def read_table(path: Path, *, torn_end: bool = False) -> Rows:
         elif kind == ".json" and path.read_text(encoding="utf-8-sig").lstrip().startswith("["):
             yield from _read_json(path)
         else:
-            yield from read_rows(path, torn_end=torn_end)
+            yield from _read_json_lines(path, torn_end)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
     except (json.JSONDecodeError, RecursionError) as error:
@@ -107,6 +106,25 @@ def _is_quoted(lines: Iterable[str], delimiter: str) -> bool:
         return all(True for _ in csv.reader(lines, strict=True, delimiter=delimiter))
     except csv.Error:
         return False
+
+
+def _read_json_lines(path: Path, torn_end: bool) -> Rows:
+    name = str(path)  # once, as there may be a million lines
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            place = f"{name}, line {number}"
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                if torn_end and not line.endswith("\n"):
+                    return
+                reason = getattr(error, "msg", type(error).__name__)
+                raise ValueError(f"{place} is not JSON: {reason}") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"{place} is not a JSON object")
+            yield place, row
 
 
 def _read_json(path: Path) -> Rows:

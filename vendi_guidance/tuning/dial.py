@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -160,7 +160,7 @@ def scored(value: float, first: Report, report: Report, evaluations: float) -> P
     vendi, before = ([group.vendi for group in it.analysis.groups] for it in (report, first))
     within = Score(
         "Vendi within a prompt",
-        *mean_over_prompts(vendi, is_ratio=True, least=1.0),
+        *mean_over_prompts(vendi, is_ratio=True, limits=(1.0, inf)),
         fmean(vendi) / fmean(before),
     )
     fidelity = [found[name] for name in ("fidelity", "clip_score") if name in found]

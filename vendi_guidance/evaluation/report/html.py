@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from PIL.Image import Image, new as new_image
+from PIL.Image import Image, Resampling, new as new_image
 
 from vendi_guidance.evaluation.attributes import AttributeScores, change
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg, convergence_figure, style
 from vendi_guidance.scores.subsampling import Estimate
-from vendi_guidance.storage.files import headed, whole_folder
-from vendi_guidance.storage.images import fitted
+from vendi_guidance.storage.files import headed, read_object, whole_folder
 from vendi_guidance.storage.messages import counted
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def save_report(
 ) -> Path:
     """Write `report.html`, `report.json` and PNG figures: all of them, or none on OSError; returns
     the path of the page. Other files of an earlier report in the folder are deleted."""
-    earlier = read_report(folder) or {}
+    earlier = read_report(folder)
     curves = convergence_figure(reports)
     with whole_folder(folder) as new:
         if curves is not None:
@@ -70,14 +69,10 @@ def save_report(
     return folder / PAGE
 
 
-def read_report(folder: Path) -> dict[str, Any] | None:
-    """The content of a folder's `report.json`; None if it is missing or not that of a report."""
-    try:
-        content = json.loads((folder / DATA).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    is_report = isinstance(content, dict) and content.get("format") == FORMAT
-    return content if is_report else None
+def read_report(folder: Path) -> dict[str, Any]:
+    """The content of a folder's `report.json`; empty if it is missing or not that of a report."""
+    content = read_object(folder / DATA)
+    return content if content.get("format") == FORMAT else {}
 
 
 def _run(report: "Report") -> dict[str, Any]:
@@ -181,10 +176,9 @@ def render(template: str, package: str = PACKAGE, **values: Any) -> str:
 
 
 def thumbnail(image: Image) -> str:
-    """A thumbnail of an image as a data URI."""
+    """A thumbnail of an image, which is scaled down in place, as a data URI."""
     file = BytesIO()
-    if max(image.size) > THUMBNAIL:
-        image = fitted(image, THUMBNAIL)
+    image.thumbnail((THUMBNAIL, THUMBNAIL), Resampling.LANCZOS)
     image.save(file, format="WEBP", quality=82)
     return f"data:image/webp;base64,{b64encode(file.getvalue()).decode('ascii')}"
 
