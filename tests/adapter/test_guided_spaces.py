@@ -23,11 +23,11 @@ def draw(pipe, guidance=None, name="SDXL", steps=STEPS, guided=False, **more):
 
 
 class Spy:
-    """A callback that passes on to guidance. It sees what comes in and goes out at each step, and
-    between which levels a watched step lies."""
+    """A callback that passes on to guidance, or to the callback of its `on`. It sees what comes in
+    and goes out at each step, and between which levels a watched step lies."""
 
-    def __init__(self, guidance):
-        self.guidance = guidance
+    def __init__(self, guidance, inner=None):
+        self.guidance, self.inner = guidance, inner or guidance
         self.before, self.after, self.levels = [], [], []
 
     def __call__(self, pipe, index, timestep, tensors):
@@ -35,7 +35,7 @@ class Spy:
         if call is not None and call.watch is not None:
             self.levels.append(call.watch.levels)
         self.before.append(tensors["latents"])
-        tensors = self.guidance(pipe, index, timestep, tensors)
+        tensors = self.inner(pipe, index, timestep, tensors)
         self.after.append(tensors["latents"])
         return tensors
 
@@ -46,8 +46,9 @@ class Spy:
 
 
 def spied(pipe, guidance, **how):
-    spy = Spy(guidance)
-    draw(pipe, guidance, callback_on_step_end=spy, **how)
+    given = guidance.on(pipe)
+    spy = Spy(guidance, given["callback_on_step_end"])
+    draw(pipe, **given | how | {"callback_on_step_end": spy})
     return spy
 
 
