@@ -93,9 +93,6 @@ def start_at(latents):
     return lambda index, _: latents if index == 0 else None
 
 
-# Repeated steps
-
-
 def repeated(name, pipe, **how):
     """By step, the prediction made again, and the step's own without CFG, which is off after the
     first step."""
@@ -129,9 +126,6 @@ def test_several_candidates_of_each_sample_are_predicted_as_each_alone(name):
         call(name, at_step=at_step)
 
 
-# Steps without an evaluation
-
-
 def reused(name, pipe, **how):
     """The first two steps' predictions without CFG, and the rows evaluated at each, in a call whose
     second step predicts the same as the first."""
@@ -163,9 +157,6 @@ def test_every_scheduler_may_make_a_step_again_and_predict_the_same_at_the_next(
     (first, second), (_, rows) = reused("SDXL", pipe, num_inference_steps=5)
     torch.testing.assert_close(second, first, rtol=1e-3, atol=1e-3)
     assert rows == []
-
-
-# The share of CFG
 
 
 @pytest.mark.parametrize(
@@ -204,9 +195,6 @@ def test_an_evaluation_keeps_what_its_pipeline_changes_afterwards():
     cfg.evaluate(Evaluation(None, lambda x, **_: x, (torch.ones(2, 4),), {"joint": items}))
     items["image"] = 2  # Flux's negative image takes the place of the image
     assert cfg.evaluations[0].kwargs == {"joint": {"image": 1}}
-
-
-# What cannot be repeated; outputs that a pipeline changes are in the tests of the rounds
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,6 @@ def test_a_step_that_would_be_lost_is_made_at_the_next_possible(sdxl, name, ever
     assert spied(with_scheduler(sdxl, name), guidance).changed == guided
 
 
-# Inside networks
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_each_kind_has_a_block(name):
     network = module_of(pipeline(name))

@@ -39,9 +39,6 @@ SPACED = [
 ]
 
 
-# Timesteps of levels
-
-
 @pytest.mark.parametrize(
     ("name", "options", "kind"), cases(DETERMINISTIC + STOCHASTIC, 1) + cases(SPACED)
 )
@@ -67,9 +64,6 @@ def test_the_levels_before_a_last_timestep_without_signal_are_finite(name, ratio
     level = watch.at(1.5 * math.sqrt(1 / alpha - 1))
     assert watch.at(math.inf).ratio == pytest.approx(ratio) and level.ratio < ratio
     assert 998 <= watch.timestep_at(level) <= 999 == watch.timestep_at(watch.at(math.inf))
-
-
-# The schedulers' state after an insertion
 
 
 MULTISTEP = [row for row in [*DETERMINISTIC, *STOCHASTIC, *SPACED] if row[0] not in MIDWAY_WRONG]
@@ -114,9 +108,6 @@ def test_those_that_cannot_be_started_midway_go_on_as_if_they_had_found_the_same
             latents = scheduler.step(noise, timestep, latents, return_dict=False)[0]
             expected = watch.levels[1].mix(clean, noise)
             torch.testing.assert_close(latents, expected, atol=1e-4, rtol=0)
-
-
-# Predictions of pipelines
 
 
 def recorded(name, pipe, steps):
@@ -164,9 +155,6 @@ def test_a_prediction_at_a_level_is_that_of_a_schedule_that_has_the_level(name, 
 def test_so_it_is_with_every_scheduler(sdxl, kind):
     with_scheduler(sdxl, kind, skip_prk_steps=True)
     check_levels("SDXL", sdxl, tolerance=5e-3)  # some round the timesteps of their sigmas
-
-
-# What cannot be predicted
 
 
 def test_a_pipeline_that_tells_its_network_another_time_is_refused(sdxl):

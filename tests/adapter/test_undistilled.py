@@ -147,9 +147,6 @@ def test_lora_off_in_one_call_is_on_in_another_call_on_the_same_network():
     assert "forward" not in vars(pipe.unet)
 
 
-# What is refused
-
-
 def fused():
     pipe = distilled()
     pipe.fuse_lora()
@@ -205,9 +202,6 @@ def test_other_values_are_refused():
     refused(VendiGuidance(undistilled=pipe.unet), pipe, "is the pipeline's own network")
     refused(published, pipe, "guidance as published makes none")
     VendiGuidance(diversity=0, undistilled="adapters").on(base())  # does nothing
-
-
-# "auto"
 
 
 def guided(pipe, undistilled, **changes):

@@ -189,9 +189,6 @@ def test_a_wrong_prompt_file_output_or_model_is_named(make, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-# The undistilled network
-
-
 @pytest.fixture
 def base(tiny_sdxl_folder, tmp_path):
     """A model of other weights."""

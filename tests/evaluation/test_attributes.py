@@ -60,9 +60,6 @@ def scored(levels, prompts, attribute=LIGHT, doubt=0.0):
     return judged(levels, prompts, [attribute], Brightness(doubt))[0]
 
 
-# What is counted
-
-
 def test_shares_are_of_each_prompt_and_a_named_value_counts_for_whether_it_is_shown():
     found = scored([0, 255, 255, 0, 0, 0, 255], ["a Bright room"] * 3 + ["a room"] * 4)
     named, unnamed = found.by_prompt
@@ -114,9 +111,6 @@ def test_two_runs_are_compared_over_the_prompts_that_both_leave_open():
     assert change(one, scored([0, 255], ["a dark room"] * 2)) is None
 
 
-# Judges
-
-
 def test_zero_shot_compares_images_with_phrases_of_each_value():
     seen = FromFunction(lambda some: np.eye(2)[[int(np.mean(i) > 127) for i in some]], "c")
     texts = FromFunction(lambda some: np.eye(2)[[int("bright" in text) for text in some]], "c")
@@ -139,9 +133,6 @@ def test_a_judge_reads_each_image_once_however_many_the_attributes():
     judge, attributes = Brightness(), [LIGHT, Attribute("weight", ("regular", "bold"))]
     assert len(judged([0, 255], ["cat"] * 2, attributes, judge)) == 2
     assert judge.embedded == 2
-
-
-# Files
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,6 @@ def test_what_proposes_follows_from_the_call_or_is_set(about, settings, proposal
     assert Engine.proposer(step, Rounds(**settings)) is PROPOSERS[proposal]
 
 
-# Through pipelines
-
-
 def generate(pipe, guidance, steps):
     given = CASES["SDXL"].arguments([0, 0, 1]) | {"num_inference_steps": steps}
     return pipe(**given, **guidance.on(pipe))[0]

@@ -44,9 +44,6 @@ def evaluations(pipe, guidance=None, **how):
     return rows
 
 
-# Where
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("steps", "guided"), [(4, True), (10, False)])
 @pytest.mark.parametrize("kind", SCHEDULERS)
@@ -79,9 +76,6 @@ def test_rounds_wait_for_signal_unless_all_is_decided_at_the_next_step(options, 
 def test_rounds_are_made_in_the_last_step_if_no_earlier_one_is_low_enough(sdxl, kind):
     spy = spied(with_scheduler(sdxl, kind), making(level=1e-6), steps=3)
     assert spy.changed == [len(spy.before) - 1]
-
-
-# What they cost, and CFG
 
 
 @pytest.mark.parametrize(("rounds", "candidates"), [(1, 1), (4, 1), (2, 3)])
@@ -149,9 +143,6 @@ def test_a_guided_call_reads_few_numbers_beside_those_of_the_stock_call(sdxl):
     assert guided.waits <= stock.waits + 150
 
 
-# What comes out
-
-
 @pytest.mark.parametrize("kind", ["DPMSolverMultistep", "DEISMultistep", "UniPCMultistep"])
 def test_the_step_after_the_rounds_is_one_of_first_order(sdxl, kind):
     guidance, predicted = making(level=0.1), []
@@ -183,9 +174,6 @@ def test_every_objective_and_space_can_be_raised_in_rounds(sdxl, objective, spac
     assert not torch.allclose(first, draw(sdxl), atol=1e-2) and len(guidance.window) == 6
 
 
-# Noise and memory
-
-
 def test_with_the_memory_of_a_call_the_window_given_still_counts(sdxl):
     session, own = making(), making(memory="call")
     draw(sdxl, session)
@@ -194,9 +182,6 @@ def test_with_the_memory_of_a_call_the_window_given_still_counts(sdxl):
     first = draw(sdxl, guidance)
     assert torch.equal(draw(sdxl, guidance), first) and len(seen) == 3
     assert not torch.equal(draw(sdxl, own), first)
-
-
-# Broken samples and broken calls
 
 
 def spoil(pipe, monkeypatch, value, at=None, samples=0):
@@ -234,9 +219,6 @@ def test_a_pipeline_that_changes_its_networks_output_is_told_what_to_use(sdxl):
     with pytest.raises(ValueError, match=r'use VendiGuidance\(Published\(\)\) or preset="publ'):
         draw(sdxl, making())
     assert draw(sdxl, VendiGuidance(preset="published")).isfinite().all()
-
-
-# The dial
 
 
 @pytest.mark.slow

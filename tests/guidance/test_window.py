@@ -138,9 +138,6 @@ def test_a_refused_sample_leaves_the_window_as_it_was(latents, prompts, reason):
     assert torch.equal(window.features, before)
 
 
-# Window files that are none
-
-
 HEADER = {"format": "vendi-guidance window", "version": 3, "size": 5}
 HEADER |= {"dtype": "float32", "shapes": [[4, 2]]}
 LATENTS, PROMPTS = torch.randn(3, 8), torch.randn(3, 4)

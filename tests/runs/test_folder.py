@@ -149,8 +149,6 @@ def test_a_full_disk_is_reported_in_one_sentence_and_loses_nothing(folder, monke
     assert before.items() <= repeatable(folder.path).items()
 
 
-# The manifest ---------------------------------------------------------------------------------
-
 OTHER_VERSION = '{"format": "vendi-guidance %s", "version": 1}'
 NAMES_VERSION = "has version 1 of its layout, and this vendi-guidance reads version 3"
 
@@ -167,9 +165,6 @@ def test_a_damaged_manifest_or_one_of_another_version_is_named(folder, content, 
     (folder.path / MANIFEST).write_text(content)
     with pytest.raises(ValueError, match=rf"run\.json does not describe a run: .*{words}"):
         Manifest.load(folder.path)
-
-
-# Checkpoints ----------------------------------------------------------------------------------
 
 
 def grow(

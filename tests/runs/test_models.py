@@ -190,9 +190,6 @@ def test_tiled_and_sliced_decoding_is_enabled_if_the_decoder_supports_it(model, 
         load(model, vae_tiling=True)
 
 
-# LoRAs ---------------------------------------------------------------------------------------
-
-
 def test_a_lora_is_found_in_a_folder_or_in_the_cache_of_the_hub(lora, hub):
     weights = lora / LORA_WEIGHTS
     shutil.copy(weights, lora / "four.safetensors")
@@ -261,9 +258,6 @@ def test_a_lora_that_does_not_fit_is_reported_in_one_sentence(lora, tiny_sdxl_fo
     tiny_folders.save("PixArt-Sigma", tmp_path / "pixart")
     with pytest.raises(ValueError, match="PixArtSigmaPipeline does not support LoRAs: leave"):
         load(tmp_path / "pixart", lora=file, kind=VendiGuidedPixArtSigmaPipeline)
-
-
-# Precision -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,6 @@ def test_a_pipeline_without_prompt_embeddings_is_refused_if_prompts_are_compared
     check_prompts_are_seen(guided_class(diffusers.StableDiffusion3Pipeline), Rounds())
 
 
-# Sampling parameters ----------------------------------------------------------------------------
-
-
 def sampled(pipeline="StableDiffusionXLPipeline", folder=Path("no/such/folder"), **options):
     return sampling_of(getattr(diffusers, pipeline), folder, RunOptions(**options))
 
@@ -225,8 +222,6 @@ def test_options_that_the_pipeline_does_not_take_are_refused(pipeline, option, v
     with pytest.raises(ValueError, match=f"leave --{option.replace('_', '-')} out"):
         sampled(pipeline, **{option: value})
 
-
-# The order of images ----------------------------------------------------------------------------
 
 COUNTS = st.integers(1, 7)
 

@@ -107,9 +107,6 @@ def test_a_resumed_run_keeps_the_precision_it_began_in(make, tmp_path, monkeypat
     assert f"computing in {later}, " in make(output=tmp_path / "new").stderr
 
 
-# Stopping -------------------------------------------------------------------------------------
-
-
 def interrupt(_pipe, number: int = signal.SIGINT) -> None:
     os.kill(os.getpid(), number)
 
@@ -145,9 +142,6 @@ def test_a_signal_lets_the_current_batch_finish_and_a_second_one_does_not(
         assert f"4 of {IMAGES} images in {tmp_path / 'out'}" in result.output
         assert "stopped: run the same command with --resume to continue" in result.output
     assert_goes_on(make, tmp_path / "out", repeatable(undisturbed))
-
-
-# Resuming -------------------------------------------------------------------------------------
 
 
 @needs_fork
@@ -285,8 +279,6 @@ def test_a_resumed_run_keeps_its_prompt_bandwidth(words, tmp_path, monkeypatch):
     assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "undisturbed"))
 
 
-# Memory ---------------------------------------------------------------------------------------
-
 OUT_OF_MEMORY = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
     RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to ..."),
@@ -349,9 +341,6 @@ def test_errors_and_no_memory_for_one_image_are_reported(make, tmp_path, monkeyp
     small_memory(monkeypatch, 0, error)
     assert_refused(make(), *said)
     assert not (tmp_path / "out").exists()
-
-
-# What is written ------------------------------------------------------------------------------
 
 
 def test_images_say_how_they_were_made_unless_metadata_is_off(make, undisturbed, tmp_path):

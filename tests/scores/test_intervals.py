@@ -28,9 +28,6 @@ from vendi_guidance.scores.subsampling import FEWEST_IMAGES, LARGEST_PART, subsa
 LABELS = [f"prompt {i // 4}" for i in range(80)]
 
 
-# What is drawn
-
-
 def test_prompts_are_drawn_whole_and_the_same_of_batches_that_share_them():
     mirrored = LABELS[::-1]
     subsamples = subsample([LABELS, mirrored], [80, 80])
@@ -61,9 +58,6 @@ def test_of_too_few_images_nothing_is_drawn_and_of_many_small_parts():
         subsamples = subsample([batch], [20_000], count=3)
         assert subsamples.unit == unit
         assert all(len(rows) <= LARGEST_PART + 1 for (rows,) in subsamples.parts)
-
-
-# Intervals
 
 
 @pytest.mark.parametrize("labels", [LABELS, None])
@@ -130,9 +124,6 @@ def test_labels_and_prompts_stay_with_their_items():
     assert (found.low, found.score, found.high) == pytest.approx((1, 1, 1))
 
 
-# Guarantees
-
-
 def test_guarantees_are_the_theorems():
     log = math.log(2 / 0.05)
     low, high = vendi_guarantee(4.0, 10_000, 2, None, 0.05)
@@ -191,9 +182,6 @@ def test_guarantees_go_with_the_scores_that_they_are_for():
     assert bound(conditional_vendi, x[:30], t[:30], k, k, order=1.5, truncation=4) is None
     assert bound(conditional_rke, x[:30], t[:30], k, k) is None
     assert bound(intdiv, x[:30], k) is None
-
-
-# Convergence
 
 
 def test_sizes_are_spread_out_up_to_all_items():

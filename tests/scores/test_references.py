@@ -122,9 +122,6 @@ def test_single_images_and_malformed_features_are_refused(compare):
             compare(x, reference)
 
 
-# Balls and nearest images
-
-
 def by_definition(x, reference, k) -> ManifoldScores:
     """The five scores, from distances of pairs by `math.dist`, with the open balls of `prdc`."""
 

@@ -36,9 +36,6 @@ def probabilities(seed: int, n: int) -> torch.Tensor:
     return torch.tensor(np.random.default_rng(seed).dirichlet(np.ones(n)))
 
 
-# Nystrom
-
-
 @pytest.mark.parametrize("spectrum", [Nystrom(50), Nystrom(1000), Lanczos()])
 @pytest.mark.parametrize("kernel", [*KERNELS, Product(Gaussian(2.0), Cosine(), split=3)])
 def test_every_item_a_landmark_or_few_items_for_lanczos_are_exact(kernel, spectrum):
@@ -62,9 +59,6 @@ def test_nystrom_is_its_definition(copies, p):
     explained = torch.linalg.eigvalsh(k_nm @ torch.linalg.pinv(k_mm) @ k_nm.T)[-m:].flip(0)
     expected = explained + (1 - explained.sum()) / m
     torch.testing.assert_close(Nystrom(m, seed=3).eigenvalues(x, kernel, p), expected)
-
-
-# Random Fourier features
 
 
 def test_random_features_estimate_the_kernel_without_bias():
@@ -115,9 +109,6 @@ def test_random_features_far_from_the_origin_survive_float32():
     assert float(vendi(far, Gaussian(1.0), spectrum=spectrum)) == pytest.approx(expected, rel=1e-4)
 
 
-# Lanczos
-
-
 LARGE = {
     "modes": (modes(0, 400, 8, count=30, spread=0.5), Gaussian(2.0), 4),
     "one cloud": (normal(1, 400, 6), Gaussian(1.0), 4),
@@ -144,9 +135,6 @@ def test_lanczos_is_close_to_exact(name, weighted):
             # below order 1, square roots of what rounding leaves of zero eigenvalues
             error = (0.04 if dtype == torch.float64 else 0.1) if order < 1 else 0.012
             assert float(found) == pytest.approx(exact, abs=error)
-
-
-# Exact
 
 
 @pytest.mark.parametrize("spectrum", [Exact(), Lanczos()])
@@ -176,9 +164,6 @@ def test_a_dual_truncated_beyond_its_width_keeps_zeros():
         assert float(vendi(x, Cosine(), truncation=truncation)) == pytest.approx(plain)
 
 
-# Memory
-
-
 K = Gaussian(1.0)
 N = 6000
 PAIRS = N * N / (50 if torch.empty(0).is_cpu else 2)  # a GPU's tiles are larger
@@ -200,9 +185,6 @@ def test_no_matrix_of_all_pairs_is_held(name):
     with LargestTensor() as largest:
         score(x)
     assert 0 < largest.numel <= most
-
-
-# Any input: the right answer, or one clear sentence
 
 
 SPECTRA = [Exact(), Nystrom(5), Nystrom(100), RandomFourier(16), Lanczos(deflated=2)]
@@ -276,8 +258,6 @@ def test_settings_out_of_range_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
-
-# Fuzz
 
 FEATURE_KERNELS = [Gaussian(1.0), Gaussian(1e-3), Gaussian(1e4), Cosine()]
 

@@ -76,9 +76,6 @@ def test_a_method_is_at_its_best_at_the_largest_value_within_all_limits(tmp_path
     assert len(best_of("demo-sdxl", ())) == len(best_of(MODEL, ["select"])) == 2
 
 
-# The choice of settings
-
-
 INSIDE = "vendi_guidance.guidance.inside"
 PLAIN = {"looks": 2.0, "named kept": 0.9, "fidelity": 0.95, "FD": 10.0}
 

@@ -229,9 +229,6 @@ def test_a_pool_has_the_samples_own_seeds_and_others(settings):
     assert [scale for _, scale in calls] == [settings.get("guidance_scale", 5)] * 3
 
 
-# Of 2026
-
-
 @pytest.mark.parametrize("exponent", [0.2, 1.0])
 def test_pink_noise_has_its_power_and_its_samples_deviation(exponent):
     white = normal(0, 500, 1, 8, 8) * torch.linspace(1, 2, 500)[:, None, None, None]

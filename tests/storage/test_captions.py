@@ -143,9 +143,6 @@ def test_hidden_files_and_figures_of_reports_are_not_listed(folder):
     assert [str(file.relative_to(folder)) for file in list_files(folder)[0]] == list(NAMES)
 
 
-# In the headers of images, as other programs write them
-
-
 PARAMETERS = "a cat,\nasleep\nNegative prompt: a dog\nSteps: 20, Sampler: Euler"
 
 
