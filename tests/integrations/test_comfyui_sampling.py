@@ -382,8 +382,7 @@ def test_an_interrupted_run_ends_unremembered_and_leaves_the_sampler_as_it_was(t
 
 
 @pytest.mark.parametrize(
-    ("start", "latents"),
-    [(0, torch.zeros(SHAPE)), (AT, torch.zeros(SHAPE)), (AT + 2, noise_of(5))],
+    ("start", "latents"), [(0, torch.zeros(SHAPE)), (AT, torch.zeros(SHAPE)), (AT + 2, noise_of(5))]
 )
 def test_rounds_are_made_wherever_a_schedule_begins_and_are_counted(tmp_path, start, latents):
     """KSampler with denoise below 1: what begins at low noise is guided there."""
