@@ -3,7 +3,6 @@
 import copy
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from operator import methodcaller
 
@@ -14,68 +13,12 @@ from tests.adapter.test_callback import batch, pipeline, published
 from tests.adapter.test_denoiser import module_of
 from tests.adapter.test_mixins import generate, make
 from tests.guidance.test_engine import seeded
+from tests.helpers.checks import table
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.mixins import GuidedInPlace
 
 draw = partial(generate, name="SDXL", cfg=True)
-
-
-@pytest.mark.parametrize("at", [2, 3, 4, 5])  # in steps and in rounds
-def test_after_an_interrupt_another_pipeline_is_stock_and_the_next_call_as_fresh(sdxl, at):
-    other, evaluated = sharing(sdxl), []
-    stock, guidance = draw(other), VendiGuidance(rounds=2, candidates=1)
-
-    def interrupt(*_):
-        evaluated.append(1)
-        if len(evaluated) == at:
-            raise KeyboardInterrupt
-
-    given = guidance.on(sdxl)
-    hook = sdxl.unet.mid_block.register_forward_hook(interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        draw(sdxl, **given)
-    hook.remove()
-    assert torch.equal(draw(other), stock) and "forward" not in vars(sdxl.unet)
-    fresh = VendiGuidance(rounds=2, candidates=1)
-    again, expected = (draw(sdxl, **it.on(sdxl)) for it in (guidance, fresh))
-    assert torch.equal(again, expected)
-
-
-def stopped_by_its_callback(pipe, guidance):
-    def callback(pipe, index, *_):
-        pipe._interrupt = index == 1
-        return {}
-
-    return guidance.on(pipe, callback=callback)
-
-
-def stopped_in_a_step(pipe, guidance):
-    steps = [pipe.scheduler.step] * 2
-
-    def step(*args, **named):
-        if not steps:
-            raise KeyboardInterrupt
-        return steps.pop()(*args, **named)
-
-    pipe.scheduler.step = step
-    return guidance.on(pipe)
-
-
-def without_prompts(pipe, guidance):
-    return {"callback_on_step_end": guidance}
-
-
-@pytest.mark.parametrize("name", ["SDXL", "Flux"])
-@pytest.mark.parametrize("how", [stopped_by_its_callback, stopped_in_a_step, without_prompts])
-def test_after_a_call_that_ends_early_a_pipeline_of_its_network_is_stock(name, how):
-    pipe = make(name, guided=False)
-    other = sharing(pipe)
-    call = partial(draw, name=name, num_inference_steps=8)
-    stock, given = call(other), how(pipe, VendiGuidance())
-    with suppress(KeyboardInterrupt, ValueError):
-        call(pipe, **given)
-    assert torch.equal(call(other), stock)
 
 
 def test_free_init_is_refused():
@@ -122,11 +65,7 @@ def test_a_pipeline_whose_steps_a_copy_of_its_scheduler_makes_is_told_what_to_us
     sdxl.unet.register_forward_pre_hook(lambda *_: setattr(sdxl.scheduler, "step", other.step))
     draw(sdxl, **VendiGuidance().on(sdxl))
     [said], made = caplog.messages, "its DDIMScheduler made no step, perhaps a copy did"
-    assert said.endswith(f'{made}: use preset="published"')
-    assert sdxl.scheduler.step == other.step
-
-
-# Several calls at once
+    assert said.endswith(f'{made}: use preset="published"') and sdxl.scheduler.step == other.step
 
 
 def sharing(pipe, *, scheduler=False):
@@ -148,13 +87,12 @@ def guiding(pipe, guidance):
 def twenty(name, pipe, guidance):
     """A function that makes 20 calls, stock ones too: their latents."""
     arguments = CASES[name].arguments([0, 1], guided=True)  # on a device that threads do not know
-    return lambda: [
-        pipe(
-            **arguments | {"generator": seeded(n)},
-            **guiding(pipe, None if n % 4 == 3 else guidance),
-        )[0]
-        for n in range(20)
-    ]
+
+    def one(n):
+        guided = guiding(pipe, None if n % 4 == 3 else guidance)
+        return pipe(**arguments | {"generator": seeded(n)}, **guided)[0]
+
+    return lambda: list(map(one, range(20)))
 
 
 def check_in_threads(work):
@@ -172,9 +110,7 @@ def check_in_threads(work):
 
 
 @pytest.mark.parametrize("others", [True, False], ids=["both guided", "one stock"])
-@pytest.mark.parametrize(
-    ("name", "shared"), [("SDXL", False), ("SDXL", True), ("PixArt-Sigma", False)]
-)
+@table("name, shared", ("SDXL", False), ("SDXL", True), ("PixArt-Sigma", False))
 def test_calls_in_two_threads_on_one_network_are_those_of_one_thread(name, shared, others):
     pipe = make(name, guided=name != "SDXL")
 
