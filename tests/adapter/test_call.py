@@ -13,7 +13,6 @@ from tests.adapter.test_callback import batch, pipeline, published
 from tests.adapter.test_denoiser import module_of
 from tests.adapter.test_mixins import generate, make
 from tests.guidance.test_engine import seeded
-from tests.helpers.checks import table
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.mixins import GuidedInPlace
@@ -110,7 +109,9 @@ def check_in_threads(work):
 
 
 @pytest.mark.parametrize("others", [True, False], ids=["both guided", "one stock"])
-@table("name, shared", ("SDXL", False), ("SDXL", True), ("PixArt-Sigma", False))
+@pytest.mark.parametrize(
+    ("name", "shared"), [("SDXL", False), ("SDXL", True), ("PixArt-Sigma", False)]
+)
 def test_calls_in_two_threads_on_one_network_are_those_of_one_thread(name, shared, others):
     pipe = make(name, guided=name != "SDXL")
 

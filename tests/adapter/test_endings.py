@@ -156,7 +156,7 @@ OF_FLUX = "scheduler", "interrupt by a callback", "no prompts"
 
 @pytest.mark.parametrize(
     ("name", "ending", "proposal"),
-    [(CONTROLLED, *it) for it in zip(ENDINGS, cycle(["network", "gradient", None]))]
+    [(CONTROLLED, *it) for it in zip(ENDINGS, cycle(["network", "gradient", None]), strict=False)]
     + [("Flux", it, None) for it in OF_FLUX],
 )
 def test_nothing_remains_of_a_call_and_the_next_is_as_fresh(name, ending, proposal):
