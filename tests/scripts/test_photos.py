@@ -1,6 +1,7 @@
 """The photographs demo: what is read of the data set, and its training on made-up pictures."""
 
 import io
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from pyarrow import parquet
 from scripts.demo import photos, train_photos
 from scripts.demo.photos import COLOURS, TYPES, WHOSE, read_photos
 from scripts.demo.sdxl import Shape
+from scripts.demo.tune_photos import Preferred
 from tests.helpers.commands import assert_refused, invoke, succeeds
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import load_probe
@@ -94,6 +96,19 @@ def test_a_small_model_and_its_probe_are_trained_on_made_up_pictures(tmp_path, m
     before = (model / "unet" / "diffusion_pytorch_model.safetensors").read_bytes()
     succeeds(train_photos.main, *options, "--only-probe")
     assert (model / "unet" / "diffusion_pytorch_model.safetensors").read_bytes() == before
+
+
+def test_what_is_liked_is_drawn_more_often_among_what_the_caption_fits(tmp_path):
+    records = [record(1), record(2), record(3, colour="Red"), record(4, "Ties", "Red")]
+    liked = Preferred(read_photos(save(tmp_path / "data", *records)), np.array([1, 3, 4, 0.1]))
+    rows, captions = liked.sample(8_000, np.random.default_rng(0))
+    drawn = Counter(zip(captions, rows[:, 0], strict=True))
+    for words, weights in (("shirt", [1, 3, 4]), ("navy blue men's shirt", [1, 3, 0])):
+        counts = np.array([drawn[f"a photo of a {words}", row] for row in range(3)])
+        assert counts / counts.sum() == pytest.approx(np.divide(weights, sum(weights)), abs=0.05)
+    assert {words for words, _ in drawn} == {*liked.captions}
+    assert captions.count("") / 8_000 == pytest.approx(0.1, abs=0.02)
+    assert (rows == 3).mean() == pytest.approx(0.5, abs=0.02)  # types are drawn equally often
 
 
 @pytest.mark.parametrize("lost", ["files", "column", "all"])
