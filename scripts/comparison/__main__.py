@@ -132,9 +132,10 @@ def compare(
         found.setdefault(entry, {}).setdefault(kind, []).append(folder)
     probe, taste = Path(str(asset(MODELS[model].probe))), taste_of(model)
     rows = [Row(entry, scores(own, probe, real, taste), own) for entry, own in found.items()]
-    gained = rows[0].scores.get(TASTE)
-    for row in rows if gained else ():
-        row.scores[TASTE] = Estimate(row.scores[TASTE].value / gained.value, None, None)
+    if TASTE in (unguided := rows[0].scores):
+        gained = unguided[TASTE].value
+        for row in rows:
+            row.scores[TASTE] = Estimate(row.scores[TASTE].value / gained, None, None)
     return Result(title, rows)
 
 

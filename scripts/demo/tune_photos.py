@@ -43,7 +43,7 @@ NAME = "demo-photos-tuned-lora"
 MOST = 600  # photographs of each type
 SEED = 0  # of the taste
 RANK = 20
-RATE = 1e-3  # learning rate
+RATE = 2e-3  # learning rate
 HIGH, LEAST = 700, 1  # half of the times are at least HIGH, where looks are decided
 LARGEST = 40.0  # weight of a squared error of the noise: noise / signal, squared, at most this
 
@@ -89,9 +89,9 @@ class Preferred:
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@training_options(700, batch=32, work="out/tuned")
+@training_options(600, batch=32, work="out/tuned")
 @data_option
-@click.option("--beta", type=click.FloatRange(0, min_open=True), default=0.4)
+@click.option("--beta", type=click.FloatRange(0, min_open=True), default=0.25)
 def main(training: Training, data: Path, beta: float) -> None:
     pipeline = StableDiffusionXLPipeline.from_pretrained(training.assets / MODELS[NAME].base)
     pipeline.to(training.device).set_progress_bar_config(disable=True)
