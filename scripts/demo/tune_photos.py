@@ -24,7 +24,7 @@ from tqdm import tqdm
 from scripts.comparison import efficientnet
 from scripts.comparison.models import BATCH, MODELS, PHOTOS
 from scripts.comparison.taste import Taste
-from scripts.demo.photos import EMPTY, NAMED, Photos, read_photos
+from scripts.demo.photos import EMPTY, Photos, read_photos
 from scripts.demo.train_photos import data_option, reconstruct
 from scripts.demo.train_turbo import add_lora, levels, predictor, save_lora
 from scripts.demo.training import (
@@ -42,6 +42,7 @@ from vendi_guidance.storage.tensors import load_tensors, save_tensors
 NAME = "demo-photos-tuned-lora"
 MOST = 600  # photographs of each type
 SEED = 0  # of the taste
+NAMED = 0.3  # share of captions that name the colour; independently, the wearer
 RANK = 20
 RATE = 2e-3  # learning rate
 HIGH, LEAST = 700, 1  # half of the times are at least HIGH, where looks are decided
@@ -89,7 +90,7 @@ class Preferred:
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@training_options(600, batch=32, work="out/tuned")
+@training_options(1_000, batch=32, work="out/tuned")
 @data_option
 @click.option("--beta", type=click.FloatRange(0, min_open=True), default=0.25)
 def main(training: Training, data: Path, beta: float) -> None:

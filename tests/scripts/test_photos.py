@@ -14,11 +14,13 @@ from diffusers import StableDiffusionXLPipeline
 from PIL import Image
 from pyarrow import parquet
 
+from scripts.comparison.__main__ import options_of
 from scripts.comparison.taste import Taste
 from scripts.demo import photos, train_photos, tune_photos
 from scripts.demo.photos import COLOURS, TYPES, WHOSE, read_photos
 from scripts.demo.sdxl import Shape
 from scripts.demo.tune_photos import Preferred
+from tests.conftest import ASSETS
 from tests.helpers.commands import assert_refused, invoke, succeeds
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.probe import load_probe
@@ -152,6 +154,26 @@ def test_what_is_liked_is_drawn_more_often_among_what_the_caption_fits(tmp_path)
     assert {words for words, _ in drawn} == {*liked.captions}
     assert captions.count("") / 8_000 == pytest.approx(0.1, abs=0.02)
     assert (rows == 3).mean() == pytest.approx(0.5, abs=0.02)  # types are drawn equally often
+
+
+def test_the_tuned_model_draws_the_same_merged_and_its_student_is_a_lora_of_that(tmp_path):
+    def drawn(pipe, scale=5.0):
+        words = {"num_inference_steps": 4, "guidance_scale": scale, "output_type": "np"}
+        return pipe(
+            "a photo of a watch", generator=torch.Generator().manual_seed(0), **words
+        ).images
+
+    pipe = StableDiffusionXLPipeline.from_pretrained(ASSETS / "demo-photos")
+    plain = drawn(pipe)
+    pipe.load_lora_weights(ASSETS / tune_photos.NAME)
+    tuned = drawn(pipe)
+    assert np.abs(tuned - plain).mean() > 0.02
+    options = options_of("demo-photos-tuned-turbo-lora", "cpu", tmp_path)
+    merged = StableDiffusionXLPipeline.from_pretrained(options.model)
+    np.testing.assert_allclose(drawn(merged), tuned, atol=2 / 255)
+    before = drawn(merged, 1)
+    merged.load_lora_weights(options.lora)
+    assert np.abs(drawn(merged, 1) - before).mean() > 0.02
 
 
 @pytest.mark.parametrize("lost", ["files", "column", "all"])
