@@ -147,11 +147,11 @@ def test_what_is_liked_is_drawn_more_often_among_what_the_caption_fits(tmp_path)
     records = [record(1), record(2), record(3, colour="Red"), record(4, "Ties", "Red")]
     liked = Preferred(read_photos(save(tmp_path / "data", *records)), np.array([1, 3, 4, 0.1]))
     rows, captions = liked.sample(8_000, np.random.default_rng(0))
-    drawn = Counter(zip(captions, rows[:, 0], strict=True))
+    drawn = Counter(zip(captions, rows, strict=True))
     for words, weights in (("shirt", [1, 3, 4]), ("navy blue men's shirt", [1, 3, 0])):
         counts = np.array([drawn[f"a photo of a {words}", row] for row in range(3)])
         assert counts / counts.sum() == pytest.approx(np.divide(weights, sum(weights)), abs=0.05)
-    assert {words for words, _ in drawn} == {*liked.captions}
+    assert len({*captions}) == 1 + 3 * 2 + 2 * 2  # colours and wearers, named or not
     assert captions.count("") / 8_000 == pytest.approx(0.1, abs=0.02)
     assert (rows == 3).mean() == pytest.approx(0.5, abs=0.02)  # types are drawn equally often
 
