@@ -74,9 +74,9 @@ class Preferred:
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
-@training_options(1_000, batch=32, work="out/tuned")
+@training_options(1_500, batch=32, work="out/tuned")
 @data_option
-@click.option("--beta", type=click.FloatRange(0, min_open=True), default=0.25)
+@click.option("--beta", type=click.FloatRange(0, min_open=True), default=0.15)
 def main(training: Training, data: Path, beta: float) -> None:
     pipeline = merged(MODELS[NAME].base, training.assets).to(training.device)
     pipeline.set_progress_bar_config(disable=True)
