@@ -25,14 +25,16 @@ from tqdm import tqdm
 
 from scripts.benchmarks.measuring import device_option, save_text, several
 from scripts.comparison.methods import METHODS, Entry, best_of, entries_of
-from scripts.comparison.models import BATCH, IMAGES, MODELS, NAMED, OPEN
+from scripts.comparison.models import BATCH, IMAGES, MODELS, NAMED, OPEN, merged
 from scripts.comparison.pages import Result, Row, save_curves, save_grid, table_of
-from scripts.comparison.scores import scores
+from scripts.comparison.scores import TASTE, scores
+from scripts.comparison.taste import TASTE_FILE, Taste
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.evaluation.report.html import evenly_spaced
 from vendi_guidance.features.probe import TRAINING_FEATURES
 from vendi_guidance.runs.plan import RunOptions
 from vendi_guidance.runs.signals import Stop
+from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.prompt_files import open_prompts, save_prompts
 from vendi_guidance.tuning.dial import Sweep
@@ -96,8 +98,11 @@ def save_spread(
 def options_of(model: str, device: str, output: Path) -> RunOptions:
     """Options of the runs of a demo model."""
     base = MODELS[model].base
-    lora = str(asset(model)) if base else None
-    return RunOptions(model=str(asset(base or model)), lora=lora, device=device, output=output)
+    lora, folder = str(asset(model)) if base else None, asset(base or model)
+    if base and MODELS[base].base:  # a student of a LoRA, which is merged
+        folder = output / base
+        merged(base, Path(str(asset(base))).parent).save_pretrained(folder)
+    return RunOptions(model=str(folder), lora=lora, device=device, output=output)
 
 
 def compare(
@@ -125,9 +130,19 @@ def compare(
             guidance_scale=scale,
         )
         found.setdefault(entry, {}).setdefault(kind, []).append(folder)
-    probe = Path(str(asset(MODELS[model].probe)))
-    rows = [Row(entry, scores(own, probe, real), own) for entry, own in found.items()]
+    probe, taste = Path(str(asset(MODELS[model].probe))), taste_of(model)
+    rows = [Row(entry, scores(own, probe, real, taste), own) for entry, own in found.items()]
+    if TASTE in (unguided := rows[0].scores):
+        gained = unguided[TASTE].value
+        for row in rows:
+            row.scores[TASTE] = Estimate(row.scores[TASTE].value / gained, None, None)
     return Result(title, rows)
+
+
+def taste_of(model: str) -> Taste | None:
+    """What a demo model, or the one it is a student of, was tuned on; None if neither was."""
+    folders = [Path(str(asset(name))) for name in (model, MODELS[model].base)]
+    return next((Taste.load(it) for it in folders if (it / TASTE_FILE).exists()), None)
 
 
 if __name__ == "__main__":

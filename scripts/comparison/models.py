@@ -1,7 +1,9 @@
 """The demo models, with the probe and prompts that each is judged with."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from diffusers import DiffusionPipeline
 
 OPEN, NAMED = "open", "named"
 """Prompts that leave the look open, and prompts that name part of it."""
@@ -37,9 +39,23 @@ FACES = ("demo-faces-probe", "faces", "faces-named", "faces-tuning", "faces-tuni
 MODELS = {  # by the name of the folder
     "demo-photos": DemoModel(*PHOTOS, 16, 5.0),
     "demo-photos-turbo-lora": DemoModel(*PHOTOS, 4, 1.0, "demo-photos"),
+    "demo-photos-tuned-lora": DemoModel(*PHOTOS, 16, 5.0, "demo-photos"),
+    "demo-photos-tuned-turbo-lora": DemoModel(*PHOTOS, 4, 1.0, "demo-photos-tuned-lora"),
     "demo-sdxl": DemoModel(*EMOJI, 16, 5.0),
     "demo-sdxl-turbo-lora": DemoModel(*EMOJI, 4, 1.0, "demo-sdxl"),
     "demo-pixart": DemoModel(*EMOJI, 16, 4.0),
     "demo-faces": DemoModel(*FACES, 16, 4.0),
     "demo-faces-turbo-lora": DemoModel(*FACES, 4, 1.0, "demo-faces"),
 }
+
+
+def merged(name: str, assets: Path) -> Any:
+    """The pipeline of a demo model; a LoRA is merged into the network of its base."""
+    base = MODELS[name].base
+    if not base:
+        return DiffusionPipeline.from_pretrained(assets / name)
+    pipeline = merged(base, assets)
+    pipeline.load_lora_weights(assets / name)
+    pipeline.fuse_lora()
+    pipeline.unload_lora_weights()
+    return pipeline

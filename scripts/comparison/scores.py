@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from scripts.comparison import efficientnet
 from scripts.comparison.models import NAMED, OPEN
+from scripts.comparison.taste import Taste
 from vendi_guidance import Cosine, vendi
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
@@ -28,6 +29,7 @@ class Judged(NamedTuple):
     Attributes:
         features: (n, 128) features by the probe.
         reference: (m, 128) features of real images; None if the probe has none.
+        taste: what the model was tuned on; None if it was not.
     """
 
     folder: Path
@@ -35,6 +37,7 @@ class Judged(NamedTuple):
     labels: Labels
     features: Tensor
     reference: Tensor | None
+    taste: Taste | None
 
 
 Values = Mapping[str, float]
@@ -43,9 +46,25 @@ Values = Mapping[str, float]
 
 def within_prompts(run: Judged) -> Values:
     """The Vendi score of each prompt's images: cosine kernel, EfficientNet's features."""
-    features = efficientnet.embedder().embed([*as_batch(run.folder).images])
+    features = efficientnet_features(run.folder)
     rows = rows_by_label(run.prompts, len(features))
     return {str(prompt): float(vendi(features[own], Cosine())) for prompt, own in rows.items()}
+
+
+def taste_gained(run: Judged) -> Values:
+    """How much more each prompt's images are liked than those of the model before tuning."""
+    if run.taste is None:
+        return {}
+    liked = run.taste.of(efficientnet_features(run.folder)).tolist()
+    base = run.taste.base
+    means = _means(zip(run.prompts, liked, strict=True)).items()
+    return {prompt: value - base[prompt] for prompt, value in means if prompt in base}
+
+
+@cache
+def efficientnet_features(folder: Path) -> Tensor:
+    """(n, 1280) features of a run's images."""
+    return efficientnet.embedder().embed([*as_batch(folder).images])
 
 
 def against_references(run: Judged, score: str) -> Values:
@@ -81,11 +100,13 @@ def evaluations(run: Judged) -> Values:
     return _means(zip(run.prompts, read_timings(run.folder, "evaluations").values(), strict=True))
 
 
+TASTE = "taste kept"
 COLUMNS = {
     "looks": Column(OPEN, looks, ".2f", inf),
     "named kept": Column(NAMED, kept, ".3f", 1.0),
     "fidelity": Column(OPEN, kept, ".3f"),
     "Vendi": Column(OPEN, within_prompts, ".2f", inf),
+    TASTE: Column(OPEN, taste_gained, ".3f"),  # divided by what the unguided images gain
     "precision": Column(OPEN, partial(against_references, score="precision"), ".3f"),
     "recall": Column(OPEN, partial(against_references, score="recall"), ".3f"),
     "FD": Column(OPEN, partial(against_references, score="frechet_distance"), ".3g"),
@@ -95,7 +116,10 @@ COLUMNS = {
 
 
 def scores(
-    runs: Mapping[str, Sequence[Path]], probe: Path, real: str = TRAINING_FEATURES
+    runs: Mapping[str, Sequence[Path]],
+    probe: Path,
+    real: str = TRAINING_FEATURES,
+    taste: Taste | None = None,
 ) -> dict[str, Estimate]:
     """Scores by title, averaged over the seeds, with 95% intervals over prompts.
 
@@ -103,11 +127,13 @@ def scores(
         runs: kind of prompts -> the runs' folders, one for each seed.
         probe: the folder of the probe.
         real: the file of features of real images in it, if there is one.
+        taste: what the model was tuned on, if it was.
     """
     judge, file = load_probe(probe), probe / real
     reference = load_features(file) if file.exists() else None
     judged = {
-        kind: [_judge(folder, judge, reference) for folder in own] for kind, own in runs.items()
+        kind: [_judge(folder, judge, reference, taste) for folder in own]
+        for kind, own in runs.items()
     }
     found = {}
     for title, column in COLUMNS.items():
@@ -119,10 +145,10 @@ def scores(
     return found
 
 
-def _judge(folder: Path, probe: Probe, reference: Tensor | None) -> Judged:
+def _judge(folder: Path, probe: Probe, reference: Tensor | None, taste: Taste | None) -> Judged:
     batch = as_batch(folder)
     prompts, features = batch.prompts or [], probe.embed(batch.images)
-    return Judged(folder, prompts, probe.labels(features, prompts), features, reference)
+    return Judged(folder, prompts, probe.labels(features, prompts), features, reference, taste)
 
 
 def _means(pairs: Iterable[tuple[str, float]]) -> Values:

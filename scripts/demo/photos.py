@@ -63,7 +63,7 @@ class Photos:
         """The photographs to train on, and those that are held out."""
         period, remainder = HELD_OUT
         is_held_out = self.numbers % period == remainder
-        return self._of(~is_held_out), self._of(is_held_out)
+        return self.of(~is_held_out), self.of(is_held_out)
 
     def with_images(self, images: Tensor) -> "Photos":
         """The same with other (n, 3, 80, 80) images, such as reconstructed ones."""
@@ -72,16 +72,17 @@ class Photos:
     @property
     def captions(self) -> list[str]:
         """The full caption of each."""
-        return [self._caption(row, True, True) for row in range(len(self))]
+        return [self.caption_of(row, True, True) for row in range(len(self))]
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, list[str]]:
         """`count` training pairs: (count, 1) rows and their captions."""
         rows = rng.integers(len(self), size=count)
         named, empty = rng.random((2, count)) < NAMED, rng.random(count) < EMPTY
         flags = zip(rows, *named, empty, strict=True)
-        return rows[:, None], ["" if no else self._caption(row, *two) for row, *two, no in flags]
+        return rows[:, None], ["" if no else self.caption_of(row, *two) for row, *two, no in flags]
 
-    def _caption(self, row: int, names_colour: bool, names_whose: bool) -> str:
+    def caption_of(self, row: int, names_colour: bool, names_whose: bool) -> str:
+        """The caption of one, which names its type."""
         kind, _, whose = self.looks[row].tolist()
         return caption(
             [*TYPES][kind],
@@ -89,7 +90,8 @@ class Photos:
             [*WHOSE][whose] if names_whose else None,
         )
 
-    def _of(self, chosen: Tensor) -> "Photos":
+    def of(self, chosen: Tensor) -> "Photos":
+        """Those for which an (n,) mask is True."""
         rows = chosen.nonzero().flatten().tolist()
         colours = [self.colours[row] for row in rows]
         return Photos(self.images[rows], self.looks[rows], colours, self.numbers[rows])

@@ -40,15 +40,17 @@ VAE_WIDTHS = 32, 64, 128
 SHAPE = Shape(size=SIZE, widths=(128, 192, 192), heads=(4, 6, 6), texts=(128, 192), groups=32)
 REFERENCES = 2_000  # photographs whose features generated ones are compared with
 
-
-@click.command(help=__doc__, context_settings={"show_default": True})
-@training_options(6_000, batch=512, work="out/photos", vae_steps=1_700, probe_steps=4_500)
-@click.option(
+data_option = click.option(
     "--data",
     type=click.Path(path_type=Path),
     default="out/photographs",
     help="Folder with the data set's parquet files.",
 )
+
+
+@click.command(help=__doc__, context_settings={"show_default": True})
+@training_options(6_000, batch=512, work="out/photos", vae_steps=1_700, probe_steps=4_500)
+@data_option
 @click.option("--only-probe", is_flag=True, help="Use the model in --assets.")
 def main(training: Training, data: Path, only_probe: bool) -> None:
     known, held_out = read_photos(data).split()

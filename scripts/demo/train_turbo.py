@@ -23,7 +23,7 @@ from peft import LoraConfig, get_peft_model_state_dict
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from scripts.comparison.models import MODELS
+from scripts.comparison.models import MODELS, merged
 from scripts.demo.emoji import load_sheets
 from scripts.demo.faces import sample_faces
 from scripts.demo.flow import T5_TOKENS, WeightedLastToken
@@ -53,6 +53,7 @@ STUDENTS = {
     "demo-sdxl-turbo-lora": Student(8, 20),
     "demo-faces-turbo-lora": Student(16, 12),
     "demo-photos-turbo-lora": Student(16, 24),
+    "demo-photos-tuned-turbo-lora": Student(16, 20),
 }
 
 
@@ -65,10 +66,12 @@ def main(training: Training, name: str, chunks: int) -> None:
     caption = captions_of(base, training.assets)
     training = training._replace(work=training.work / name)
     training.work.mkdir(exist_ok=True)
-    teacher, cfg = training.assets / base, MODELS[base].guidance_scale
-    pipeline = DiffusionPipeline.from_pretrained(teacher).to(training.device)
+    pipeline = merged(base, training.assets).to(training.device)
     pipeline.set_progress_bar_config(disable=True)
-    sampling = {"num_inference_steps": student.steps, "guidance_scale": cfg}
+    sampling = {
+        "num_inference_steps": student.steps,
+        "guidance_scale": MODELS[base].guidance_scale,
+    }
     if not is_flow(pipeline.scheduler):
         pipeline.scheduler = DDIMScheduler.from_config(
             from_noise(pipeline.scheduler).config, clip_sample=False, set_alpha_to_one=True
@@ -80,7 +83,7 @@ def main(training: Training, name: str, chunks: int) -> None:
 
 def captions_of(base: str, assets: Path) -> Captions:
     """Random captions as in a model's training set."""
-    if base == "demo-photos":
+    if base.startswith("demo-photos"):
         return sample_captions
     captioned = (
         sample_faces(IMAGES, 0) if base == "demo-faces" else load_sheets(assets / "demo-pictures")

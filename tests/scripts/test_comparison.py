@@ -1,16 +1,19 @@
 """The comparison: a small one, numbers made by hand, and settings chosen by made-up scores."""
 
 import json
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import torch
 from PIL import Image
 
-from scripts.comparison import __main__ as comparison, choose, methods
+from scripts.comparison import __main__ as comparison, choose, methods, scores
 from scripts.comparison.methods import Entry, best_of, entries_of
 from scripts.comparison.models import MODELS
 from scripts.comparison.pages import Result, Row, table_of
-from scripts.comparison.scores import COLUMNS
+from scripts.comparison.scores import COLUMNS, TASTE
+from scripts.comparison.taste import Taste
 from tests.helpers.commands import Killed, assert_refused, contents, invoke, succeeds
 from vendi_guidance.adapter import moved
 from vendi_guidance.guidance import inside
@@ -60,9 +63,32 @@ def test_every_model_has_the_methods_that_it_can_run():
 
 def test_the_tables_have_every_method():
     main = table_of([RESULT])
-    ours = "|  | ours | 0.5 | 6.00 (5.00 to 7.00) | 0.970 | 1.000 | 1.00 | 1.000 | 1.000 | – |"
+    ours = (
+        "|  | ours | 0.5 | 6.00 (5.00 to 7.00) | 0.970 | 1.000 | 1.00 | 1.000 | 1.000 | 1.000 | – |"
+    )
     assert f"{ours} 1.0 |" in main
     assert len(main.splitlines()) == 2 + len(RESULT.rows)
+
+
+def test_taste_kept_is_the_share_of_what_tuning_gained(tmp_path, monkeypatch):
+    taste = Taste(torch.tensor([1.0, -1.0]), 0.5, {"a tie": 1.0})
+    taste.save(tmp_path)
+    features = {"0": [[4.0, 0.5], [3.0, 0.0]], "1": [[2.5, 0.0], [3.0, 0.0]]}  # of two images
+    embed = lambda folder: torch.tensor(features[folder.name])  # noqa: E731
+    monkeypatch.setattr(scores, "efficientnet_features", embed)
+
+    def scored(runs, probe, real, taste):
+        [folder] = runs["open"]
+        run = scores.Judged(folder, ["a tie"] * 2, None, None, None, taste)
+        return {TASTE: Estimate(scores.taste_gained(run)["a tie"], None, None)}
+
+    monkeypatch.setattr(comparison, "scores", scored)
+    monkeypatch.setattr(comparison, "taste_of", lambda model: Taste.load(tmp_path))
+    runs = Mock(generate=Mock(side_effect=[Path("0"), Path("1")]))
+    entries = [(0, Entry("unguided", 0.0)), (0, Entry("default", 0.5))]
+    result = comparison.compare(MODEL, runs, {"open": tmp_path}, entries, 1, 1.0)
+    kept = [row.scores[TASTE].value for row in result.rows]
+    assert kept == pytest.approx([1, 1.25 / 1.75])  # means of 3.25 and 2.75 are liked 1.75 and 1.25
 
 
 def test_a_method_is_at_its_best_at_the_largest_value_within_all_limits(tmp_path, monkeypatch):
