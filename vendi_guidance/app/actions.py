@@ -13,11 +13,11 @@ from tempfile import mkdtemp
 from typing import Any
 
 import gradio as gr
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from vendi_guidance.app.studio import ARMS, Generation, Request, Session, Studio
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.evaluation.report.html import render
 from vendi_guidance.evaluation.results import Comparison
 from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 
@@ -25,6 +25,21 @@ logger = logging.getLogger(__name__)
 
 MOST_IN_A_ROW = 8
 SHOWN = ("conditional_vendi", "looks_per_prompt", "fidelity")  # the last two need a probe
+
+SCORES = Environment(autoescape=True).from_string("""
+<table>
+  <tr>
+    <th scope="col">score</th> <th scope="col">without guidance</th>
+    <th scope="col">with guidance</th> <th scope="col">change</th>
+  </tr>
+  {% for measure, cells in rows %}
+  <tr>
+    <th scope="row">{{ measure.title }}<small>{{ measure.meaning }}</small></th>
+    {% for value, interval in cells %}<td>{{ value }}<small>{{ interval }}</small></td>{% endfor %}
+  </tr>
+  {% endfor %}
+</table>
+<p>{{ note }}</p>""")
 
 
 class Actions:
@@ -151,4 +166,4 @@ def scores_text(comparison: Comparison) -> Markup:
         rows.append((measure, cells))
     basis = comparison.second.scores["conditional_vendi"].basis
     note = f"{comparison.verdict()} In small type: 95% confidence intervals. Scored on {basis}."
-    return Markup(render("scores.html", "vendi_guidance.app", rows=rows, note=note))
+    return Markup(SCORES.render(rows=rows, note=note))

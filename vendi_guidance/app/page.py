@@ -1,6 +1,5 @@
 """The layout of the page, and the events of its components."""
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -31,6 +30,18 @@ IN_TURN: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}
 
 READY = [gr.update(interactive=True), gr.update(interactive=False)]  # Generate and Stop
 BUSY = READY[::-1]
+
+KEYS_AND_WARNING = """() => {
+  document.addEventListener("keydown", event => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    document.querySelector("#generate").click();
+  });
+  addEventListener("beforeunload", event => {
+    if (document.querySelector(".images .thumbnail-item")) event.preventDefault();
+  });
+}"""
+"""Ctrl+Enter generates. A reload ends the session, so the browser asks first if images would go."""
 
 
 class Page(gr.Blocks):
@@ -68,7 +79,7 @@ def build(actions: Actions, examples: str) -> gr.Blocks:
             save = gr.Button("Save images and memory", elem_id="save")
             file = gr.DownloadButton(visible="hidden", elem_id="file")
 
-        page.load(None, js=Path(__file__).with_name("page.js").read_text("utf-8"))
+        page.load(None, js=KEYS_AND_WARNING)
         page.unload(actions.close)
         buttons = [generate, stop]
         outputs = [*galleries, message, scores, memory]
