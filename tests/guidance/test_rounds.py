@@ -146,14 +146,15 @@ def test_a_guided_call_reads_few_numbers_beside_those_of_the_stock_call(sdxl):
 @pytest.mark.parametrize("kind", ["DPMSolverMultistep", "DEISMultistep", "UniPCMultistep"])
 def test_the_step_after_the_rounds_is_one_of_first_order(sdxl, kind):
     guidance, predicted = making(level=0.1), []
-    spy = Spy(guidance)
+    given = guidance.on(with_scheduler(sdxl, kind))
+    spy = Spy(guidance, given["callback_on_step_end"])
 
     def callback(pipe, index, timestep, tensors):
         watch = guidance._call.watch
         predicted.append((watch.step.sample, watch.prediction.denoised))
         return spy(pipe, index, timestep, tensors)
 
-    draw(with_scheduler(sdxl, kind), guidance, steps=10, callback_on_step_end=callback)
+    draw(sdxl, steps=10, **given | {"callback_on_step_end": callback})
     [made] = spy.changed
     assert 0 < made < 8
     for at, is_first_order in ((made, False), (made + 1, True), (made + 2, False)):

@@ -16,10 +16,6 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _lock = Lock()
 
-AT_MOST = 1.0
-"""Seconds to wait for the lock when a patch is removed. The garbage collector may end a call
-anywhere, even in code that holds the lock: there the patch stays, and concerns no call."""
-
 
 class Patch:
     """Wraps the method `target.name` while its context lasts. Calls of the method that do not
@@ -44,7 +40,9 @@ class Patch:
 
     def __exit__(self, *_: object) -> None:
         shared, self._replacement = self._replacement, None
-        if shared is None or not _lock.acquire(timeout=AT_MOST):
+        # the garbage collector may end a call anywhere, even in code that holds the lock, where
+        # waiting would last for ever: there the patch stays, and concerns no call
+        if shared is None or not _lock.acquire(timeout=1):
             return
         try:
             shared.patches = tuple(it for it in shared.patches if it is not self)
