@@ -110,6 +110,15 @@ class ScaledCFG:
         part = 0 if parts == 1 or family_of(self._pipeline).prompts_first else parts - 1
         return slice(part * count, (part + 1) * count)
 
+    def of_rows(
+        self, evaluation: Evaluation, rows: slice, times: int = 1
+    ) -> tuple[Evaluation, slice]:
+        """An evaluation of these rows, repeated `times` times, and where its output has them; all
+        rows once if they are kept."""
+        if self.keeps_rows:
+            return evaluation, rows
+        return evaluation.of_rows(rows, times), slice(0, times * (rows.stop - rows.start))
+
     @property
     def prompt_output(self) -> Tensor:
         """The rows of the prompts in the last step's output."""

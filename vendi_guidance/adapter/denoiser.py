@@ -122,9 +122,9 @@ class Network:
         if evaluation is None or without_cache(evaluation.module, evaluation.kwargs) is None:
             return inf
         row = self.cfg.prompt_rows(evaluation).start
-        rows = slice(0, evaluation.rows) if self.cfg.keeps_rows else slice(row, row + 1)
-        output = tensor_of(answer(ADAPTERS, *evaluation.of_rows(rows)[:4]))
-        without = self._clean(output[row - rows.start][None], self._watch.step.sample[:1])
+        asked, own = self.cfg.of_rows(evaluation, slice(row, row + 1))
+        output = tensor_of(answer(ADAPTERS, *asked[:4]))[own]
+        without = self._clean(output, self._watch.step.sample[:1])
         return float(without.std() / self.denoised[:1].std())
 
     def _clean(self, output: Tensor, sample: Tensor) -> Tensor:
@@ -191,10 +191,7 @@ class Network:
         network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
         factor = self._once(lambda: self._factor(network_input, sample), "factor", self._watch.key)
         sign = self._sign
-        if self.cfg.keeps_rows:
-            asked, own = first, prompts
-        else:
-            asked, own = first.of_rows(prompts, len(latents) // len(sample)), slice(0, len(latents))
+        asked, own = self.cfg.of_rows(first, prompts, len(latents) // len(sample))
         args, kwargs = asked.args, asked.kwargs
         level = level or self.levels[0]
         if level != self.levels[0]:
