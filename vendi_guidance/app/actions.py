@@ -68,8 +68,8 @@ class Actions:
         """Generate images; yields both galleries, status, scores and memory as they change."""
         with self._session(request) as session:
             requested = Request(prompts, images, diversity, seed)
-            empty, done = gr.Gallery([], visible=False), [0, 0]
-            yield empty, empty, status("Generating."), "", memory_text(session)
+            shown, done = [gr.Gallery([], visible=False)] * 2, [0, 0]
+            yield *shown, status("Generating."), "", memory_text(session)
             for generation in self._studio.generate(session, requested, progress):
                 shown = [gallery(generation, arm, self._studio.name) for arm in ARMS]
                 done = [len(generation.images(arm)) for arm in ARMS]
@@ -79,7 +79,8 @@ class Actions:
             if min(done) > 1:
                 generation.comparison = self._studio.compare(generation)
                 scores = scores_text(generation.comparison)
-            yield gr.skip(), gr.skip(), status(text), scores, memory_text(session)
+            # with the images again: a page may skip an update that another one follows at once
+            yield *shown, status(text), scores, memory_text(session)
 
     def forget(self, request: gr.Request) -> tuple[Markup, Markup]:
         with self._session(request) as session:
