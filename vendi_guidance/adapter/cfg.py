@@ -149,7 +149,7 @@ class ScaledCFG:
         if self._share and difference is None and not is_alone:
             raw = self._forward(evaluation)
             output = tensor_of(raw)
-            own = _repeated(tensor_of(first.output if first else raw)[prompts], rows)
+            own = repeated_rows(tensor_of(first.output if first else raw)[prompts], rows)
             self._differences[position] = self._step, output - own
             return in_form_of(raw, own.lerp(output, self._share))
         if first:
@@ -161,7 +161,7 @@ class ScaledCFG:
                 raw = self._forward(evaluation if whole else evaluation.of_rows(prompts))
             output = tensor_of(raw)
             output = output[prompts] if len(output) == rows else output
-        output = _repeated(output, rows)
+        output = repeated_rows(output, rows)
         if difference is not None:
             output = output + self._share * difference
         return in_form_of(raw, output)
@@ -190,8 +190,8 @@ def say_rows_are_kept(processors: str) -> None:
     )
 
 
-def _repeated(output: Tensor, rows: int) -> Tensor:
-    """The prompts' output, repeated for the other parts of a batch of `rows`."""
+def repeated_rows(output: Tensor, rows: int) -> Tensor:
+    """What is of one part of a batch, repeated for all parts of a batch of `rows`."""
     return torch.cat([output] * (rows // len(output)))
 
 

@@ -23,7 +23,13 @@ from vendi_guidance.adapter.arguments import (
     with_timestep,
 )
 from vendi_guidance.adapter.blocks import Blocks, eager
-from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG, has_own_processors, no_rounds
+from vendi_guidance.adapter.cfg import (
+    Evaluation,
+    ScaledCFG,
+    has_own_processors,
+    no_rounds,
+    repeated_rows,
+)
 from vendi_guidance.adapter.families import check_caches, family_of
 from vendi_guidance.adapter.patching import Patch, entry_of
 from vendi_guidance.adapter.schedule import Watch
@@ -201,7 +207,7 @@ class Network:
             timestep = _timestep_at(self._pipeline, self._watch, level, given, sign < 0)
             args, kwargs = with_timestep(args, kwargs, timestep)
         old = input_of(args, kwargs)
-        repeated = torch.cat([factor * latents] * (asked.rows // len(latents)))
+        repeated = repeated_rows(factor * latents, asked.rows)
         new = in_form_of(old, _with_latents(self._part, tensor_of(old), repeated))
         if args:
             args = new, *args[1:]
