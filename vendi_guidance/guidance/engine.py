@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance import budget, inside, perturbed, rounds, timing
+from vendi_guidance.guidance import budget, inside, own_steps, perturbed, rounds, timing
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import Published, Rounds
@@ -80,6 +80,8 @@ class Engine:
         """Whether this step is to be modified. Rounds need a step with its `network`."""
         if self.settings.is_off or (step.is_last and step.has_fixed_end):
             return False
+        if isinstance(self.settings, Rounds) and self.settings.proposal == "steps":
+            return own_steps.is_due(step)
         if isinstance(self.settings, Rounds):
             if self._is_asked(step):
                 return True
@@ -132,6 +134,8 @@ class Engine:
     def is_undecided(self, step: Step) -> bool:
         """Whether the next step may reuse this one's prediction, since rounds follow later."""
         settings = self.settings
+        if isinstance(settings, Rounds) and settings.proposal == "steps":
+            return False
         is_over = self._rounds_are_made or self._moves_inside
         if not isinstance(settings, Rounds) or settings.is_off or is_over:
             return False
@@ -147,6 +151,8 @@ class Engine:
             score = self._score_of(step)
             moved = score.move(step.latents, score.gradient(step), self.settings.scale)
             return replace(step, latents=moved)
+        if self.settings.proposal == "steps":
+            return own_steps.move(step, self._score_of(step), self.settings)
         settings, network = self.settings, timing.network_of(step)
         is_distilled, proposer = timing.is_distilled(step), self.proposer(step, settings)
         was_open = self._moves_inside or self._is_asked(step)
@@ -226,6 +232,8 @@ class Engine:
     def share_of_cfg(self, level: Level, are_made: bool = False) -> float:
         """The share of classifier-free guidance (CFG) at a step that begins at this level: a scale
         w becomes 1 + share (w - 1). `are_made` if rounds are scheduled before this step."""
+        if isinstance(self.settings, Rounds) and self.settings.proposal == "steps":
+            return 1.0
         if self._moves_inside and not self._is_alone:
             return float(level.ratio > inside.CFG_STOP)
         if self.moves is not None or self.settings.is_off:  # without guidance

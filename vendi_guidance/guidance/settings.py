@@ -25,7 +25,7 @@ SIGMA_SHARE = 0.7
 SIGMA_PROMPT = 0.3
 """The published bandwidth, for unit-length pooled CLIP embeddings; they are about 1 apart."""
 
-PROPOSALS = ("gradient", "prompt", "network")
+PROPOSALS = ("gradient", "prompt", "network", "steps")
 """What can propose moves: see `engine.PROPOSERS`."""
 
 
