@@ -19,7 +19,7 @@ from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.prompts import ComparedPrompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.adapter.undistilled import Undistilled, check_undistilled
-from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.engine import ALONE, Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Published, Rounds
 from vendi_guidance.guidance.step import Step
@@ -114,10 +114,9 @@ class Call:
         self._thread = get_ident()
         step = replace(step, has_fixed_end=has_fixed_end(step.pipeline))
         try:
-            is_due = self._observe(step)
-            if self._prompts.are_needed and (is_due or is_kept):
+            if self._prompts.are_needed and (is_kept or not self.settings.is_off):
                 step = replace(step, prompts=self._prompts.features(step.pipeline, tensors))
-            if is_due:
+            if self._observe(step):
                 step = self._modify(step)
         except BaseException:
             self.close()  # its network may serve another call
@@ -144,8 +143,8 @@ class Call:
         """Why guidance is on and yet none of the call's `count` steps was guided, or None."""
         if self._is_guided or self.settings.is_off:
             return None
-        if self._engine.why_off is not None:
-            return self._engine.why_off
+        if (why := self._engine.why_off) is not None:
+            return None if why == ALONE else why
         if count == 1:
             return "it has one step, after which nothing is left to guide: use more steps"
         scheduler = type(pipeline.scheduler).__name__

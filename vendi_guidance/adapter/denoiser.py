@@ -22,7 +22,6 @@ from vendi_guidance.adapter.arguments import (
     timestep_in,
     with_timestep,
 )
-from vendi_guidance.adapter.blocks import Blocks, eager
 from vendi_guidance.adapter.cfg import (
     Evaluation,
     ScaledCFG,
@@ -31,6 +30,7 @@ from vendi_guidance.adapter.cfg import (
     repeated_rows,
 )
 from vendi_guidance.adapter.families import check_caches, family_of
+from vendi_guidance.adapter.joint import is_joint
 from vendi_guidance.adapter.patching import Patch, entry_of
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.tokens import has_tokens, with_tokens, without_cache
@@ -87,11 +87,7 @@ class Network:
             Patch(module, entry_of(module), partial(self._wrap, module), watch.is_here)
             for module in modules
         ]
-        prompts_first = family_of(pipeline).prompts_first
-        self._blocks = Blocks(modules, watch, self.cfg, self._in_part, prompts_first)
-        self.has_blocks, self.has_text_block = self._blocks.has_any, self._blocks.has_text
-        self.without_prompts = self._blocks.without_prompts
-        self.denoise_moved, self.move_inside = self._blocks.denoise_moved, self._blocks.move_inside
+        self.is_joint = any(map(is_joint, modules))
         if undistilled in (ADAPTERS, AUTO):  # the first patch is the innermost wrapper
             locks = [one_at_a_time(module, entry_of(module)) for module in modules]
             self._patches = [*locks, *self._patches]
@@ -105,7 +101,6 @@ class Network:
     def __exit__(self, *_: object) -> None:
         """Restore the network's `forward` and release the tensors of the last step."""
         self._undo.close()
-        self._blocks.move_inside(None)
         self.cfg.forget()
 
     @property
@@ -250,9 +245,8 @@ class Network:
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def evaluate(*args: Any, **kwargs: Any) -> Any:
-            with self._watch.ending(), self._blocks.evaluating() as is_moved:
-                how = eager(module, forward) if is_moved else forward
-                return self.cfg.evaluate(Evaluation(module, how, args, kwargs))
+            with self._watch.ending():
+                return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
 
         return evaluate
 

@@ -1,16 +1,18 @@
 """Guidance at the sampler's own steps, as far as variety is missing.
 
-While noise is high, samples are moved apart at each step, and no evaluation of the network is added.
-From the clean latents x that the step predicts with classifier-free guidance (CFG), and x_c that it
-predicts without, samples continue as if the step had predicted
+Rounds ask the network without classifier-free guidance (CFG) for its answers. Where it hardly knows
+its prompt without CFG, they lose what the prompt names. There, while noise is high, samples are
+moved apart at each of the call's own steps, for no further evaluation. From the clean latents x
+that a step predicts with CFG, and x_c without, samples go on as if it had predicted
 
-    x <- x + l grad Score(x_c) / |grad Score(x_c)|,    l = 0.7 max(t |x| - d |x| / |x_c|, 0)
+    x <- x + l g / |g|,    g = d Score / d x_c,    l = 0.7 |x| max(t - d / |x_c|, 0)
 
-with the noise that they have. d is the median distance of a sample's x_c to the others for its
-prompt, so that d / |x_c| says how varied its images will be: about 0.9 where a network is varied,
-half of it where it repeats itself. A move along the gradient of every sample brings it to t, the
-dial's target; samples that are as far apart are not moved. The gradient is that of predictions
-without CFG, since with it moves would undo what CFG restores of the prompt.
+with the noise that they have. d is the median distance of a sample's x_c to the others' for its
+prompt. At the first step d / |x_c| tells how varied its images will be (a correlation of .9): it is
+about 0.9 where a network is varied, and half of that where it repeats itself. Moves of all samples
+bring it to t, and those that are as far apart already stay. t^2 is the dial: the share of a
+prediction that shall differ from sample to sample. The gradient is that of predictions without CFG:
+moves along the one of x would undo what CFG adds of the prompt.
 """
 
 from dataclasses import replace
@@ -19,53 +21,102 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.samples import lengths
-from vendi_guidance.guidance.score import Score, distances
+from vendi_guidance.guidance.score import SAME, Score, distances
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Prediction, Step
-from vendi_guidance.guidance.timing import network_of
+from vendi_guidance.guidance.timing import FEW, has_cfg, is_distilled, network_of
 
 ABOVE = 3.0
 """Samples are moved at steps that begin above this noise-to-signal ratio."""
 
 KNOWN = 0.65
-"""The target, as a share of the usual one, where the network knows its prompt without CFG."""
+"""The target t, as a share of the usual one, where the network knows its prompt without CFG."""
 
 OUTWARD = 0.7
-"""How far samples on a sphere move, as a share of the change of the distance between them."""
+"""How far two samples move, as a share of the change of their distance: about 1 / sqrt(2)."""
+
+DECIDED = 0.76
+"""Below this root mean square of a first prediction of clean latents without CFG, whose own is
+about 1, the prompt is taken to leave most of the picture open, and the network to need CFG."""
+
+VARIED = 0.4
+"""Rounds are taken to lose the prompt of a distilled network whose samples differ by more than this
+share of their norm: measured are 0.7 to 1.1 where they do, and 0.03 to 0.31 where they do not."""
 
 
-def is_due(step: Step) -> bool:
-    """Whether the samples are moved after this step."""
-    if step.network is None or step.is_last:
+def are_better(step: Step, score: Score) -> bool:
+    """Whether this first step tells that rounds would lose the prompt: the network needs CFG, or
+    was distilled from one that does. Nor are rounds made with joint networks, but in short calls,
+    in which moves lose more of what prompts say."""
+    network = network_of(step)
+    if network.levels[0].ratio <= ABOVE:
         return False
-    start, end = step.network.levels
-    return start.ratio > ABOVE and end.noise > 0
+    if is_distilled(step):
+        return bool(apart(step, score).nanmean() > VARIED)
+    if network.is_joint and step.count > FEW:
+        return True
+    return has_cfg(network) and bool(needs_cfg(network.denoised))
+
+
+def needs_cfg(clean: Tensor) -> Tensor:
+    """Whether a network is taken to need CFG to know its prompts, from its (b, ...) first
+    prediction of clean latents with the prompts: a bool on its device."""
+    size = lengths(clean) / clean[0].numel() ** 0.5
+    return size.where(size.isfinite(), torch.nan).nanmean() < DECIDED
 
 
 def apart(step: Step, score: Score) -> Tensor:
-    """(b, 1) the median distance of each sample's prediction to the others for its prompt, as a
-    share of its norm; where it is a prompt's only one, that of the batch's other samples."""
+    """(b, 1) the median distance of each sample's prediction to the others' for its prompt, as a
+    share of its norm; where it is its prompt's only one, the mean of the batch's other samples."""
     network = network_of(step)
     clean = network.denoised
-    # the lower median: on GPUs, `nanmedian` has no deterministic algorithm
     found = distances(step, score, clean, network.levels[0]) / lengths(clean)
+    # the lower median: on GPUs, `nanmedian` has no deterministic algorithm
     own = found.nanquantile(0.5, dim=1, keepdim=True, interpolation="lower")
     return own.where(own.isfinite(), own.nanmean())
 
 
-def move(step: Step, score: Score, settings: Rounds) -> Step:
-    """The step with samples moved apart; those whose move is not finite stay, and are counted."""
-    network = network_of(step)
-    end, clean = network.levels[1], network.denoised
-    given = clean if step.prediction is None else step.prediction.denoised
-    noise = (step.latents - end.signal * given) / end.noise
-    direction = score.gradient(replace(step, prediction=Prediction(clean, *end)))
-    from vendi_guidance.guidance.inside import needs_cfg
-    known = torch.where(needs_cfg(clean), 1.0, KNOWN) if step.index == 0 else step.known
-    length = OUTWARD * lengths(given) * (known*settings.diversity**0.5 - apart(step, score)).clamp(min=0)
-    added = length * direction
-    finite = torch.linalg.vector_norm(added, torch.inf, dim=1, keepdim=True) < torch.inf
-    score.count_skipped(finite)
-    moved = given + added.where(finite, 0).view_as(given)
-    network.restart(moved, noise)
-    return step.with_finite_latents(end.mix(moved, noise))
+class OwnSteps:
+    """The moves of one call, which evaluate the network for lone images only, once.
+
+    Args:
+        step: the first step that was seen.
+        score: what moves raise.
+        settings: of the call; `diversity` is the dial.
+    """
+
+    def __init__(self, step: Step, score: Score, settings: Rounds) -> None:
+        network = network_of(step)
+        known = 1.0
+        if not has_cfg(network) or not needs_cfg(network.denoised):
+            known = KNOWN
+        self._score, self._target = score, known * settings.diversity**0.5
+        similarity = score.objective.similarity(step.prompts, network.denoised)
+        is_lone = bool((similarity > SAME).sum() == len(similarity))
+        # of images that are the only ones of their prompts it takes an evaluation
+        self._apart = apart(step, score) if is_lone else None
+
+    def __str__(self) -> str:
+        return f"its own steps, until samples differ by {self._target:.2g} of their norm"
+
+    def is_due(self, step: Step) -> bool:
+        """Whether the samples are moved after this step."""
+        if step.network is None or step.is_last:
+            return False
+        start, end = step.network.levels
+        return start.ratio > ABOVE and end.noise > 0
+
+    def move(self, step: Step) -> Step:
+        """The step with samples moved apart. Those whose move is not finite stay, and are counted."""
+        network, score = network_of(step), self._score
+        end, clean = network.levels[1], network.denoised
+        given = clean if step.prediction is None else step.prediction.denoised
+        noise = (step.latents - end.signal * given) / end.noise
+        direction = score.gradient(replace(step, prediction=Prediction(clean, *end)))
+        apart_now = apart(step, score) if self._apart is None else self._apart
+        added = OUTWARD * lengths(given) * (self._target - apart_now).clamp(min=0) * direction
+        finite = torch.linalg.vector_norm(added, torch.inf, dim=1, keepdim=True) < torch.inf
+        score.count_skipped(finite)
+        moved = given + added.where(finite, 0).view_as(given)
+        network.restart(moved, noise)
+        return step.with_finite_latents(end.mix(moved, noise))

@@ -73,9 +73,7 @@ class Samples:
         kept = slice(-self.size, None)
         if self._features is None:
             self.latent_shape = tuple(features.shape[1:])
-            # more dimensions than a video has: features of blocks at a noise level, which are many
-            dtype = self.dtype if features.ndim <= 5 else torch.float16
-            self._features = _Ring(self.size, features, dtype, self.device)
+            self._features = _Ring(self.size, features, self.dtype, self.device)
             if prompts is not None:
                 # prompts are few numbers: single precision costs nothing
                 at_least_single = torch.promote_types(self.dtype, torch.float32)

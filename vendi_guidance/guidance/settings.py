@@ -25,7 +25,7 @@ SIGMA_SHARE = 0.7
 SIGMA_PROMPT = 0.3
 """The published bandwidth, for unit-length pooled CLIP embeddings; they are about 1 apart."""
 
-PROPOSALS = ("gradient", "prompt", "network", "steps")
+PROPOSALS = ("gradient", "prompt", "steps")
 """What can propose moves: see `engine.PROPOSERS`."""
 
 
@@ -86,9 +86,9 @@ class Rounds(Settings):
     """Guidance in rounds at one noise level, each answered by the network: `guidance.rounds`.
 
     Args:
-        diversity: The dial: 0 is the stock pipeline, bit for bit, 1 the most variety. It sets how
-            far images move, relative to the distance between the network's predictions for a
-            prompt.
+        diversity: The dial: 0 is the stock pipeline, bit for bit, 1 the most variety. At the call's
+            own steps it is the share of predictions that shall differ from image to image; in
+            rounds it sets how far images move, relative to the distance between predictions.
         budget: Evaluations of the network in a call, as a multiple of the stock call's. Rounds use
             what the steps before them, and those with less classifier-free guidance (CFG), save: at
             least 8 evaluations, so that short calls take more than the budget, and at most 16 times
@@ -107,11 +107,11 @@ class Rounds(Settings):
             noise-to-signal ratio of 0.75 CFG is off, whatever `cfg` is.
         proposal: What proposes moves: "gradient", the gradient of the score; "prompt", the
             prediction for a perturbed prompt, which takes two evaluations of the network; or
-            "network", the gradient inside the network, without rounds and with nearly all of CFG.
-            Automatic is the network where rounds would lose what prompts say, and above 9 steps if
-            it is joint, unless exemplars, `rounds`, `candidates` or another space are set; else the
-            prompt in calls of up to 9 steps without CFG, whose networks undo moves along a
-            gradient, unless an undistilled network predicts in the rounds.
+            "steps", the gradient at the call's own steps, without rounds and with all of CFG.
+            Automatic is the steps where rounds would lose what prompts say, and above 9 steps in
+            joint networks, unless `rounds` or `candidates` are set; else the prompt in calls of up
+            to 9 steps without CFG, whose networks undo moves along a gradient, unless an
+            undistilled network predicts in the rounds.
 
     Raises:
         ValueError: a value out of its range, named in the message.

@@ -80,25 +80,9 @@ class Denoiser(Protocol):
     def is_undistilled(self) -> bool:
         """Whether `denoise` uses the network that the sampler's was distilled from."""
 
-    def without_prompts(self) -> tuple[Tensor, Tensor | float] | None:
-        """(b, ...) clean latents x_u predicted at the step without prompts, and the scale w of CFG,
-        which predicts x_u + w (x_c - x_u); None where CFG is off."""
-
     @property
-    def has_blocks(self) -> bool:
-        """Whether the network has a known block, whose output can be moved."""
-
-    @property
-    def has_text_block(self) -> bool:
-        """Whether that block has tokens of the prompt of its own, beside those of the image."""
-
-    def denoise_moved(self, moves: Any, scale: Tensor | float) -> Tensor:
-        """(b, ...) clean latents predicted at the step, with CFG of this scale where it is on, and
-        with `moves` inside the network, `guidance.inside.Moves`."""
-
-    def move_inside(self, moves: Any) -> None:
-        """Apply moves in the sampler's own evaluations, at steps that begin above the
-        noise-to-signal ratio `guidance.inside.ABOVE`."""
+    def is_joint(self) -> bool:
+        """Whether the network's blocks have tokens of the prompt beside those of the image."""
 
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
