@@ -107,7 +107,7 @@ class OwnSteps:
         return start.ratio > ABOVE and end.noise > 0
 
     def move(self, step: Step) -> Step:
-        """The step with samples moved apart. Those whose move is not finite stay, and are counted."""
+        """The step with samples moved apart; those whose move is not finite stay."""
         network, score = network_of(step), self._score
         end, clean = network.levels[1], network.denoised
         given = clean if step.prediction is None else step.prediction.denoised
