@@ -7,7 +7,7 @@ SEED := 0
 EVERY := 3
 GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance-scale 5 \
 	--seed $(SEED) --overwrite
-PHOTOS := $(GENERATE) --model assets/demo-photos
+PHOTOS := $(GENERATE) --model assets/demo-photos --lora assets/demo-photos-tuned-lora
 OPEN := --images-per-prompt 16 $(DEMO)
 NAMED := --images-per-prompt 8 $(DEMO)
 EVALUATE := $(BIN)/vendi-guidance evaluate
@@ -24,10 +24,10 @@ setup: .venv/.complete
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(INSTALL) .
+	$(INSTALL) ".[lora]"
 	touch $@
 
-# photographs, then emoji: 16 images of prompts that leave the look open, for looks and realism, and 8
+# photographs of a model tuned on a taste, then emoji: 16 images of prompts that leave the look open, for looks and realism, and 8
 # of prompts that name some of it, for what is kept
 demo: .venv/.installed
 	mkdir -p $(DEMO)

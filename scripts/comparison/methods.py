@@ -31,6 +31,11 @@ def published(call: Call, scale: float) -> list[Image]:
     return call.images(diversity_preset="published", diversity_scale=scale)
 
 
+def low_cfg(call: Call, scale: float) -> list[Image]:
+    """Another scale of classifier-free guidance."""
+    return call.images(guidance_scale=scale)
+
+
 @dataclass(frozen=True)
 class Method:
     """A method at several values.
@@ -53,13 +58,15 @@ class Method:
 METHODS = {
     UNGUIDED: Method((0.0,), setting="diversity"),
     OURS: Method((0.25, 0.5, 0.75, 1.0), setting="diversity"),
-    "limited-interval": Method((0.3, 0.6), limited_interval, needs="cfg"),
+    "limited-interval": Method((0.05, 0.3, 0.6), limited_interval, needs="cfg"),  # 0.05: one step
+    "low-cfg": Method((2.5,), low_cfg, needs="cfg", is_usual=False),
     "seed-variance": Method((8.0, 16.0), seed_variance),
     "cads": Method((0.25, 0.5, 1.0), cads),
     "particle-guidance": Method((5.0, 20.0), particle_guidance),
     "select": Method((2.0, 4.0), select),
     "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),  # tuned
     "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
+    "base-first": Method((2.0, 4.0), undistilled_first, needs="lora", is_usual=False),
     "published": Method((0.03, 0.1, 0.3), published, is_usual=False),
     # of 2026: values are the papers', or in our units; choices.jsonl has those that were searched
     "contextual-repulsion": Method((0.5, 2.0), features.contextual_repulsion, is_usual=False),
