@@ -29,7 +29,7 @@ from vendi_guidance.guidance.timing import FEW, has_cfg, is_distilled, network_o
 ABOVE = 3.0
 """Samples are moved at steps that begin above this noise-to-signal ratio."""
 
-KNOWN = 0.65
+KNOWN = 0.55
 """The target t, as a share of the usual one, where the network knows its prompt without CFG."""
 
 OUTWARD = 0.7
