@@ -38,10 +38,9 @@ PUSH = 0.3
 """The largest p."""
 
 
-def propose(step: Step, sigma: float = PROMPT_NOISE) -> tuple[Tensor, Tensor]:
+def propose(step: Step) -> tuple[Tensor, Tensor]:
     """The (b, ...) noise of the step's latents, and the prediction from it for a perturbed prompt,
-    in one evaluation; with sigma 0, for the prompt itself by the network that makes rounds.
-    ValueError if the network takes no embeddings of a prompt's tokens."""
+    in one evaluation. ValueError if the network takes no embeddings of a prompt's tokens."""
     network = network_of(step)
     (start, end), original = network.levels, network.denoised
     fresh = Noise(step.first_latents, step.prompts)
@@ -49,22 +48,19 @@ def propose(step: Step, sigma: float = PROMPT_NOISE) -> tuple[Tensor, Tensor]:
         noise = (step.latents - end.signal * original) / end.noise
     else:
         noise = fresh.like(original)
-    perturb = partial(fresh.on_prompt, sigma=sigma) if sigma else None
+    perturb = partial(fresh.on_prompt, sigma=PROMPT_NOISE)
     return noise, network.denoise(start.mix(original, noise), perturb=perturb)
 
 
-def repeat(
-    step: Step, score: Score, settings: Rounds, proposed: tuple[Tensor, Tensor] | None = None
-) -> Step:
-    """Propose a move by a perturbed prompt, and let the prompt answer, in two evaluations; in one
-    if what `propose` returns is given.
+def repeat(step: Step, score: Score, settings: Rounds) -> Step:
+    """Propose a move by a perturbed prompt, and let the prompt answer, in two evaluations.
 
     Returns the step with latents at the level where it ended; samples for which these are not
     finite keep theirs.
     """
     network = network_of(step)
     end, level = network.levels[1], level_of_rounds(step, settings)
-    original, (noise, proposal) = network.denoised, proposed or propose(step)
+    original, (noise, proposal) = network.denoised, propose(step)
     further = EXTENSION * settings.diversity / DIVERSITY  # b - 1
     shorter = shortening(step, level, settings)
     target = original + shorter * (1 + further) * (proposal - original)
