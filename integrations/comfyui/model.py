@@ -7,19 +7,21 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from vendi_guidance.adapter.joint import is_joint
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.step import Level, Perturb, where_finite
 
-from .blocks import Blocks
-from .perturbed import has_tokens, perturbed
+from .perturbed import has_tokens
 from .schedule import KEY
-from .undistilled import model_swapped
 
 SCALES = ("cfg", "cfg1", "cfg2")
 """Attributes of ComfyUI's guiders that hold a scale of classifier-free guidance (CFG)."""
+
+BATCHES = "calc_cond_batch"
+"""The kind of ComfyUI's wrappers around the evaluation of a list of conditionings."""
 
 
 class SamplerStep:
@@ -44,8 +46,6 @@ class SamplerStep:
     clean: Any = None
     is_inserted = False
     cfg_every = 1
-    has_blocks = has_text_block = False
-    denoise_moved: Any = None
 
     def __init__(
         self,
@@ -60,102 +60,84 @@ class SamplerStep:
         self.ahead = [level.ratio for level in ahead]
         self.has_prompt = has_tokens(model.guider)
         self.is_undistilled = undistilled is not None
-        self.at, self.move_inside = model.at, model.blocks.move_inside
+        self.at, self.is_joint = model.at, model.is_joint
         self.evaluations_per_step = model.evaluations_per_step
-
-    def without_prompts(self) -> tuple[Tensor, float] | None:
-        """See `Denoiser`."""
-        return None
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         self.clean = where_finite(clean, self.denoised)
 
 
-class FirstStep(SamplerStep):
-    """The first step of an image, before it is made: it tells whether samples are moved inside the
-    network.
+class OwnStep(SamplerStep):
+    """A step that the sampler makes itself.
 
     Args:
-        latents: (b, ...) with which the sampler begins.
+        latents: (b, ...) at which it begins.
         sigma: at which it begins, as a tensor.
         options: the sampler's `extra_args`.
-        has_blocks: see `Denoiser`.
         given: arguments of `SamplerStep`.
+
+    Attributes:
+        with_cfg: (b, ...) what the sampler was told to be the clean latents.
     """
+
+    with_cfg: Any = None
 
     def __init__(
         self,
         latents: Tensor,
         sigma: Tensor,
         options: dict[str, Any],
-        has_blocks: bool,
+        levels: tuple[Level, Level],
         model: "Model",
-        undistilled: Any,
         *given: Any,
     ) -> None:
-        super().__init__((model.level(sigma),) * 2, model, undistilled, *given)
-        self.has_blocks, self._undistilled = has_blocks, undistilled
-        self.has_text_block = model.blocks.has_text
+        super().__init__(levels, model, *given)
         self._latents, self._sigma, self._options, self._model = latents, sigma, options, model
 
     @cached_property
     def denoised(self) -> Tensor:
-        return self._evaluate(self._latents, 0.0)
-
-    @cached_property
-    def with_cfg(self) -> Tensor:
-        """(b, ...) the step's own prediction, with all of CFG."""
-        return self._evaluate(self._latents, 1.0)
+        """(b, ...) clean latents predicted without CFG. Takes an evaluation, unless they were set
+        from the sampler's."""
+        return self.denoise(self._latents)
 
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
     ) -> Tensor:
-        """See `Denoiser`; the level is the step's."""
-        guider, undistilled = self._model.guider, None if perturb else self._undistilled
-        with (
-            model_swapped(guider, undistilled, latents),
-            perturbed(guider, len(latents), perturb),
-        ):
-            return self._evaluate(latents, 0.0)
-
-    def without_prompts(self) -> tuple[Tensor, float] | None:
-        """See `Denoiser`: what would give the guider's own prediction at its scale, even if the
-        guider mixes predictions in another way."""
-        clean = self.denoised
-        if (scale := self._model.cfg) == 1:
-            return None
-        return (scale * clean - self.with_cfg) / (scale - 1), scale
-
-    def denoise_moved(self, moves: Any, scale: Tensor | float) -> Tensor:
-        """See `Denoiser`; the scale is the guider's own."""
-        with self._model.blocks.moving(moves, object(), self.levels[0].ratio):
-            return self._evaluate(self._latents, 1.0)
-
-    def _evaluate(self, latents: Tensor, share: float) -> Tensor:
+        """See `Denoiser`; the level is the step's, and prompts are not perturbed."""
         sigma = self._sigma.expand(len(latents))
-        return self._model.evaluate(latents, sigma, share, **self._options)
+        return self._model.evaluate(latents, sigma, 0.0, **self._options)
+
+    def made_at_first_order(self) -> Tensor:
+        """(b, ...) latents after the step as Euler's method makes it."""
+        start, end = self.levels
+        noise = (self._latents - start.signal * self.with_cfg) / start.noise
+        return end.mix(self.with_cfg, noise)
 
 
 class Model:
-    """The model as samplers call it, with CFG scaled as the rounds require at each noise level.
+    """The model as samplers call it, with CFG scaled as guidance requires at each noise level.
 
     Attributes:
         rounds_are_made: whether an earlier run made the rounds.
         evaluations_per_step: how many times as much is evaluated with CFG as without it.
         guider: evaluates the model.
-        blocks: of the network, which are moved where that is due.
+        is_joint: see `Denoiser`.
         cfg: scale of CFG at the last evaluation, before it was scaled.
+        own_step: the step that the sampler is about to make, which takes from its first evaluation
+            the predictions with CFG and without.
     """
 
     rounds_are_made = False
     cfg = 1.0
     evaluations_per_step = 1.0
+    own_step: OwnStep | None = None
 
     def __init__(self, model: Any, engine: Engine, guider: Any) -> None:
         self._model = model
         self._engine = engine
         self.guider = guider
-        self.blocks = Blocks(guider)
+        network = getattr(guider.inner_model, "diffusion_model", None)
+        self.is_joint = isinstance(network, nn.Module) and is_joint(network)
         self._expected: tuple[Tensor, Any, Tensor] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -164,15 +146,40 @@ class Model:
     def __call__(self, x: Tensor, sigma: Tensor, **options: Any) -> Tensor:
         """Predict (b, ...) clean latents from (b, ...) latents at (b,) sigmas."""
         expected, self._expected = self._expected, None
+        step, self.own_step = self.own_step, None
         if expected is not None:
             latents, model_options, prediction = expected
             # other options: the sampler added hooks of its own, which must be called
             if options.get("model_options") is model_options and torch.equal(x, latents):
+                if step is not None:
+                    step.denoised = step.with_cfg = prediction
                 return prediction
-        level = self.level(sigma[0])
-        share = self._engine.share_of_cfg(level, self.rounds_are_made)
-        with self.blocks.moving_if_due(object(), level.ratio):
+        share = self._engine.share_of_cfg(self.level(sigma[0]), self.rounds_are_made)
+        if step is None:
             return self.evaluate(x, sigma, share, **options)
+        found: list[Tensor] = []
+        step.with_cfg = clean = self.evaluate(x, sigma, share, **self._keeping(found, options))
+        if found and found[0].shape == clean.shape:
+            mask = options.get("denoise_mask")  # which keeps a part of another image
+            step.denoised = found[0] if mask is None else torch.lerp(clean, found[0], mask)
+        return clean
+
+    def _keeping(self, found: list[Tensor], options: dict[str, Any]) -> dict[str, Any]:
+        """Options of an evaluation that adds to a list what the guider's positive conditioning
+        predicts; nothing if the guider evaluates in another way."""
+
+        def keep(executor: Any, model: Any, conds: Sequence[Any], *given: Any) -> Any:
+            outputs = executor(model, conds, *given)
+            prompts = self.guider.conds.get("positive")
+            found.extend(it for cond, it in zip(conds, outputs, strict=True) if cond is prompts)
+            return outputs
+
+        of_model = options.get("model_options") or {}
+        of_network = of_model.get("transformer_options", {})
+        wrappers = of_network.get("wrappers", {})
+        kept = {**wrappers.get(BATCHES, {}), KEY: [keep]}
+        of_network = {**of_network, "wrappers": {**wrappers, BATCHES: kept}}
+        return {**options, "model_options": {**of_model, "transformer_options": of_network}}
 
     def evaluate(self, x: Tensor, sigma: Tensor, share_of_cfg: float, **options: Any) -> Tensor:
         """Predict with this share of CFG."""
@@ -186,11 +193,10 @@ class Model:
         only conditions are counted: wrappers may change CFG from step to step."""
 
         def count(executor: Any, model: Any, conds: Sequence[Any], x: Tensor, *_: Any) -> Any:
-            self.blocks.find_own(conds, self.guider.conds)
             found.append(sum(cond is not None for cond in conds))
             return [torch.zeros_like(x) for _ in conds]
 
-        options["transformer_options"] = {"wrappers": {"calc_cond_batch": {KEY: [count]}}}
+        options["transformer_options"] = {"wrappers": {BATCHES: {KEY: [count]}}}
         counts = []
         for share in (1.0, 0.0):
             counts.append(0)

@@ -3,12 +3,12 @@
 A wrapper of `sampler.sample` splits the sampler's run at the noise level of the rounds. The sampler
 runs down to that level, the rounds replace its latents, and the sampler runs on from there, like
 the second of two `KSampler (Advanced)` nodes. So every sampler works unchanged, whatever its order
-or noise. Where rounds would lose the prompt, the sampler runs as it is, and what it evaluates is
-moved inside the network (`guidance.inside`).
+or noise. Where rounds would lose the prompt, it is split after each step at high noise, and samples
+are moved there (`guidance.own_steps`).
 
 If several runs generate one image, only one of them makes the rounds. The full schedule, from which
-the runs' sigmas were sliced, determines which one. Moves inside the network begin in the first run
-and go on in later ones.
+the runs' sigmas were sliced, determines which one. Moves at the sampler's own steps begin in the
+first run and go on in later ones.
 """
 
 import hashlib
@@ -24,13 +24,12 @@ from torch import Tensor
 
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.engine import Engine
-from vendi_guidance.guidance.inside import Moves
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Level, Perturb, Step
+from vendi_guidance.guidance.step import Level, Perturb, Prediction, Step
 from vendi_guidance.guidance.timing import is_distilled
 
 from .memory import MemoryStore, digest
-from .model import FirstStep, Model, SamplerStep
+from .model import Model, OwnStep, SamplerStep
 from .perturbed import perturbed
 from .schedule import KEY, whole_schedule
 from .undistilled import model_swapped
@@ -38,11 +37,12 @@ from .undistilled import model_swapped
 ALWAYS = "disable_cfg1_optimization"
 """The model option that evaluates negative prompts at CFG 1 too."""
 
-
 UNFINISHED = 8
-"""Number of images that a first run moved inside the network, and which later runs may finish:
-those of the last first runs."""
+"""Number of images of which later runs may finish what a first run began at its own steps: those of
+the last first runs."""
 
+NO_LONE_STEPS = "unipc"
+"""Part of the names of sampler functions that return their latents as they are after one step."""
 
 ALONE = "one image, with nothing to differ from: as without this node\n"
 
@@ -93,23 +93,25 @@ class DiverseSampling:
                 f"Diverse Batch cannot guide a {type(sampler).__name__}: "
                 "use one of the samplers that KSampler lists"
             )
-        if sigmas[0] < sigmas[-1]:  # an inversion must reproduce its image
+        if sigmas[0] <= sigmas[-1]:  # an inversion must reproduce its image; or there is no step
             return executor(guider, sigmas, extra_args, callback, noise, *others, **named)
         is_finished = bool(sigmas[-1] == 0)  # read now: uni_pc modifies the sigmas in place
         prompts = prompt_features(guider.conds, noise)
         shape = "x".join(map(str, noise.shape[1:]))
         kind = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
         of = digest(guider.inner_model, prompts if self._settings.is_conditional else prompts[:0])
-        memory, start, image = self._store.load(kind, of), float(sigmas[0]), kind + of
+        memory, start = self._store.load(kind, of), float(sigmas[0])
+        image = f"{len(noise)} {kind} {of}"
         began, engine = self._unfinished.get(image, (0.0, None))
         if engine is None or noise.any() or start >= began:
             began, engine = start, Engine(self._settings, memory)
         engine.memory = memory
         args = guider, sigmas, extra_args, callback, noise, *others
-        is_alone = len(noise) == 1 and len(memory.window) == 0  # nothing to differ from
-        samples = self._guided(executor, engine, prompts, is_alone, *args, **named)
-        text = ALONE if is_alone else ""
-        if engine.moves is not None and (start < began or not is_finished):
+        if len(noise) == 1 and len(memory.window) == 0:  # nothing to differ from
+            samples, text = executor(*args, **named), ALONE
+        else:
+            samples, text = self._guided(executor, engine, prompts, *args, **named), ""
+        if engine.guides_own_steps and (start < began or not is_finished):
             kept = {**self._unfinished, image: (began, engine)}
             self._unfinished = dict([*kept.items()][-UNFINISHED:])
         if is_finished and self._store.is_lasting:
@@ -124,7 +126,6 @@ class DiverseSampling:
         executor: Any,
         engine: Engine,
         prompts: Tensor,
-        is_alone: bool,
         guider: Any,
         sigmas: Tensor,
         extra_args: dict[str, Any],
@@ -133,12 +134,12 @@ class DiverseSampling:
         *others: Any,
         **named: Any,
     ) -> Tensor:
-        """Run the sampler with rounds, or with moves inside the network."""
+        """Run the sampler with rounds, or with moves at its own steps."""
         sampler = executor.class_obj
         own_sigmas = extra_args.get("model_options", {}).get(KEY, sigmas)
         schedule = whole_schedule(own_sigmas, is_continued=not noise.any())
         progress = _Progress(callback)
-        run = _Run(engine, guider, prompts, noise, *schedule, progress, self._undistilled, is_alone)
+        run = _Run(engine, guider, prompts, noise, *schedule, progress, self._undistilled)
         with Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner)):
             reported = callback and progress
             return executor(guider, sigmas, extra_args, reported, noise, *others, **named)
@@ -173,7 +174,6 @@ class _Run:
         schedule, first: see `whole_schedule`.
         progress: counts the evaluations of the rounds.
         undistilled: see `DiverseSampling`.
-        is_alone: whether there is nothing to differ from.
     """
 
     engine: Engine
@@ -184,7 +184,6 @@ class _Run:
     first: int
     progress: _Progress
     undistilled: Any
-    is_alone: bool
 
     def sample(
         self,
@@ -199,14 +198,26 @@ class _Run:
         """Run a sampler's function with guidance; returns (b, ...) latents."""
         guided = Model(model, self.engine, self.guider)
         run = partial(function, guided, **options)
-        levels = [guided.level(sigma) for sigma in self.schedule.to(sigmas)]
+        schedule = self.schedule.to(sigmas)
+        levels = [guided.level(sigma) for sigma in schedule]
         count = len(levels) - (1 if self.schedule[-1] == 0 else 0)  # the last step ends at 0
         always = extra_args.get("model_options", {}).get(ALWAYS, False)
-        guided.count_conditions(x[:1], self.schedule[:count].to(sigmas), **{ALWAYS: always})
-        with guided.blocks.attached():
-            known = self._begin(guided, x, sigmas[0], levels, count, extra_args)
-            if self.engine.moves is not None:
-                return run(x, sigmas, extra_args=extra_args, callback=callback)
+        guided.count_conditions(x[:1], schedule[:count], **{ALWAYS: always})
+        follows_a_run = self._follows_a_run(guided, levels)
+        noise = self._initial_noise(x, follows_a_run, extra_args.get("seed"))
+
+        def own_step(index: int, x: Tensor) -> Step:
+            """The step of this index in the schedule, from these latents."""
+            given = guided, self.undistilled, index, levels[index + 1 : count]
+            before_and_after = levels[index], levels[index + 1]
+            network = OwnStep(x, schedule[index], extra_args, before_and_after, *given)
+            return Step(index, count, x, prompts=self.prompts, network=network, first=noise)
+
+        known = None
+        if not (self.engine.is_decided or follows_a_run):
+            known = self._decide(own_step(self.first, x), guided, extra_args)
+        if self.engine.guides_own_steps:
+            return self._with_own_steps(guided, run, own_step, x, sigmas, extra_args, callback)
         # with few steps the rounds follow the step that is due; otherwise they precede it
         follows = is_distilled(Step(0, count, x, network=SamplerStep((levels[0],) * 2, guided)))
         split = self._step_of_rounds(guided, x, levels, count, follows)
@@ -217,7 +228,6 @@ class _Run:
         before_and_after = levels[index - follows], levels[index]
         ahead = levels[index + 1 : count]
         network = SamplerStep(before_and_after, guided, self.undistilled, index, ahead)
-        noise = self._initial_noise(x, self._follows_a_run(guided, levels), extra_args.get("seed"))
         step = Step(index - follows, count, x, prompts=self.prompts, network=network, first=noise)
         self.progress.rounds = self.engine.evaluations(step)
         if split > 0:
@@ -226,39 +236,45 @@ class _Run:
         step = replace(step, latents=x)
         return self._with_rounds(guided, run, step, split, known, sigmas, extra_args, callback)
 
-    def _begin(
-        self,
-        model: Model,
-        x: Tensor,
-        sigma: Tensor,
-        levels: Sequence[Level],
-        count: int,
-        extra_args: dict[str, Any],
-    ) -> Tensor | None:
-        """Decide whether samples are moved inside the network in this run, and begin if they are.
-        Returns the sampler's first prediction, if it was found on the way."""
-        follows = self._follows_a_run(model, levels)
-        has_blocks = model.blocks.has_any and not follows
-        ahead = levels[self.first + 1 : count]
-        given = model, self.undistilled, self.first, ahead
-        network = FirstStep(x, sigma, extra_args, has_blocks, *given)
-        noise = self._initial_noise(x, follows, extra_args.get("seed"))
-        step = Step(self.first, count, x, prompts=self.prompts, network=network, first=noise)
-        known = None
-        if self.is_alone and self.engine.moves is None:  # what later images differ from is kept
-            score = self.engine.memory.score(self.engine.settings, self.prompts)
-            self.engine.moves = Moves(score, step)
-            self.engine.moves.share.zero_()
-        if self.engine.moves is not None:  # of an earlier run of the image, or of none
-            network.move_inside(self.engine.moves)
-        else:
-            self.engine.observe(step)
-            self.engine.begin(step)
-            is_inside = self.engine.moves is not None
-            known = network.clean if is_inside else vars(network).get("denoised")
-        if known is not None:
-            model.expect(x, extra_args.get("model_options"), known)
+    def _decide(self, step: Step, model: Model, extra_args: dict[str, Any]) -> Tensor | None:
+        """Decide at an image's first step, before it is made, how the image is guided. Returns what
+        is predicted there without CFG, if that was found on the way."""
+        self.engine.observe(step)
+        known = vars(step.network).get("denoised")
+        if known is not None and not (self.engine.guides_own_steps and model.cfg != 1):
+            model.expect(step.latents, extra_args.get("model_options"), known)
         return known
+
+    def _with_own_steps(
+        self,
+        guided: Model,
+        run: partial[Tensor],
+        own_step: Callable[[int, Tensor], Step],
+        x: Tensor,
+        sigmas: Tensor,
+        extra_args: dict[str, Any],
+        callback: Callable[[dict[str, Any]], None] | None,
+    ) -> Tensor:
+        """Run the sampler for one step at a time, and move the samples after it, as long as that is
+        due; then for all that are left."""
+        done, last, own_args = 0, len(sigmas) - 1, {**extra_args}
+        while done < last and self.engine.is_due(step := own_step(self.first + done, x)):
+            network: Any = step.network
+            guided.own_step = network
+            told = _counted_from(done, callback)
+            lone = sigmas[done : done + 2]
+            # without a bar in the console for each step
+            x = run(x, lone, extra_args={**own_args}, callback=told, disable=True)
+            if NO_LONE_STEPS in getattr(run.func, "__name__", ""):
+                x = network.made_at_first_order()
+            prediction = Prediction(network.with_cfg, *network.levels[1])
+            x = self.engine.modify(replace(step, latents=x, prediction=prediction)).latents
+            # with the same seed, the sampler would repeat the noise of its first step
+            done, own_args["seed"] = done + 1, _next_seed(own_args.get("seed"))
+        if done == last:
+            return x
+        told = _counted_from(done, callback)
+        return run(x, sigmas[done:], extra_args=own_args, callback=told)
 
     def _with_rounds(
         self,
@@ -306,9 +322,9 @@ class _Run:
         if self.undistilled is None and not network.is_inserted:  # the sampler's own prediction
             guided.expect(x, extra_args.get("model_options"), network.clean)
         # with the same seed, the sampler would repeat the noise of its first steps
-        own_args = {**extra_args, "seed": _seed_after_rounds(extra_args.get("seed"))}
-        shifted = callback and (lambda state: callback({**state, "i": state["i"] + split}))
-        return run(x, sigmas[split:], extra_args=own_args, callback=shifted)
+        own_args = {**extra_args, "seed": _next_seed(extra_args.get("seed"))}
+        told = _counted_from(split, callback)
+        return run(x, sigmas[split:], extra_args=own_args, callback=told)
 
     def _follows_a_run(self, model: Model, levels: Sequence[Level]) -> bool:
         """Whether the latents contain noise left by an earlier run. At the highest level there was
@@ -366,6 +382,13 @@ def prompt_features(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Ten
     return torch.stack(each).mean(dim=0).to(noise.device)
 
 
-def _seed_after_rounds(seed: int | None) -> int:
+def _counted_from(
+    done: int, callback: Callable[[dict[str, Any]], None] | None
+) -> Callable[[dict[str, Any]], None] | None:
+    """The callback of a sampler that goes on after this number of steps."""
+    return callback and (lambda state: callback({**state, "i": state["i"] + done}))
+
+
+def _next_seed(seed: int | None) -> int:
     """A deterministic function of a seed."""
     return int.from_bytes(hashlib.sha256(f"{seed}".encode()).digest()[:7], "big")

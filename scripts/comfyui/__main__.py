@@ -11,8 +11,8 @@ Flux and those of today's templates, generate batches with and without *Diverse 
 * all latents are finite.
 
 Then two demo models are judged, for which diffusers must be installed: emoji with the same
-samplers, which rounds move, and photographs, which are moved inside the network. The exit status is
-1 if a check fails.
+samplers, which rounds move, and photographs, which are moved at the sampler's own steps. The exit
+status is 1 if a check fails.
 """
 
 import argparse
@@ -68,8 +68,9 @@ def check_samplers(checkout: Path) -> int:
     newer = random_newer()
     for name, model in {"SDXL": random_xl(), "Flux": random_flux(), **newer}.items():
         for sampler in SAMPLERS[:1] if name in newer else SAMPLERS:
-            # with random weights the newer transformers hardly follow moves
-            results = [*checks(model, generate, sampler, least=0.99 if name in newer else 1.0)]
+            # with random weights the newer transformers hardly follow moves, and what transformers
+            # predict is so varied that it is hardly moved at the sampler's own steps
+            results = [*checks(model, generate, sampler, least=1.0 if name == "SDXL" else 0.98)]
             report = ", ".join(text if passed else f"NOT {text}" for text, passed in results)
             print(f"random {name}, {sampler}: {report}", flush=True)
             failures += sum(not passed for _, passed in results)

@@ -23,7 +23,6 @@ class Diffusers(torch.nn.Module):
     def __init__(self, unet: Any, pixels: int) -> None:
         super().__init__()
         self.unet = unet
-        self.middle_block = unet.mid_block
         self.size = torch.tensor([[pixels, pixels, 0, 0, pixels, pixels]])
 
     def forward(self, x: Tensor, t: Tensor, context: Tensor, y: Tensor, **_: Any) -> Tensor:

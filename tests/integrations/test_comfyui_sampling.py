@@ -150,7 +150,7 @@ def memory(tmp_path, kind="this batch", name="test"):
 
 
 def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=None, **given):
-    """Samples with guidance, where `where` says; without it for None."""
+    """Samples with rounds, where `where` says; without guidance for None."""
     options = given.get("model_options", {"transformer_options": {}})
     noise, latents = given.get("noise", noise_of(seed)), given.get("latents", torch.zeros(SHAPE))
     extra_args = {"model_options": options, "seed": seed}
@@ -159,7 +159,8 @@ def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=Non
     if where is None:
         return run(*args)
     how = given.get("undistilled"), given.get("show", lambda text: None)
-    return (given.get("node") or DiverseSampling(Rounds(), where, *how))(run, *args)
+    rounds = Rounds(proposal="gradient")
+    return (given.get("node") or DiverseSampling(rounds, where, *how))(run, *args)
 
 
 def diversity(samples):

@@ -73,6 +73,11 @@ class Engine:
             is_open = (settings.proposal, settings.rounds, settings.candidates) == (None,) * 3
             self.is_decided = settings.is_off or not (is_open or settings.proposal == "steps")
 
+    @property
+    def guides_own_steps(self) -> bool:
+        """Whether samples are moved at the call's own steps."""
+        return self._own_steps is not None
+
     def is_due(self, step: Step) -> bool:
         """Whether this step is to be modified. Rounds need a step with its `network`."""
         if self.settings.is_off or (step.is_last and step.has_fixed_end):
