@@ -13,6 +13,8 @@ from tests.guidance.test_engine import seeded
 from tests.helpers.tiny_pipelines import CASES, JOINT, evaluations
 from vendi_guidance import VendiGuidance
 
+pytestmark = pytest.mark.usefixtures("far_target")
+
 STEPS = 12
 CONDITIONS = ["prompt_embeds", "add_text_embeds", "add_time_ids", "pooled_prompt_embeds"]
 IN_ONE_BATCH = ["SD 1.5", "SDXL", "Kolors", "SD3", "Sana", "Z-Image", "LTX", "AnimateDiff"]
