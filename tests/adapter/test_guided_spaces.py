@@ -115,16 +115,18 @@ def test_own_steps_are_those_at_high_noise(sdxl, monkeypatch):
 def test_a_distilled_network_is_guided_at_its_own_steps_where_rounds_would_lose_its_prompt(
     sdxl, monkeypatch, prompts
 ):
-    pictures, made, each = {}, {}, CASES["SDXL"].arguments(prompts)
-    is_lone = len(set(prompts)) == 3
+    pictures, made, is_lone = {}, {}, len(set(prompts)) == 3
+
+    def latents(**settings):
+        given = CASES["SDXL"].arguments(prompts) | {"num_inference_steps": 4}
+        return sdxl(**given, **VendiGuidance(**settings).on(sdxl))[0]
+
     for varied in (0.0, math.inf):
         monkeypatch.setattr(own_steps, "VARIED", varied)
         with evaluations(sdxl.unet) as rows:
-            given = each | {"generator": torch.Generator().manual_seed(0)}
-            pictures[varied] = draw(sdxl, VendiGuidance(), steps=4, **given)
+            pictures[varied] = latents()
         made[varied] = sum(rows) / 3 - is_lone  # who are asked once more whether they vary
     assert made == {0.0: 4, math.inf: 4 + 2}
-    given = each | {"generator": torch.Generator().manual_seed(0)}
-    steps_alone = draw(sdxl, VendiGuidance(proposal="steps"), steps=4, **given)
+    steps_alone = latents(proposal="steps")
     assert torch.equal(pictures[0.0], steps_alone)
     assert not torch.allclose(pictures[math.inf], steps_alone, atol=1e-3)
