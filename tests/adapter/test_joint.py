@@ -1,6 +1,5 @@
 """Which networks are joint, whatever wraps their blocks."""
 
-
 import pytest
 import torch
 from diffusers.hooks import HookRegistry, ModelHook, apply_group_offloading

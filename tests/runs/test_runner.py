@@ -195,9 +195,7 @@ def test_a_complete_run_has_nothing_to_do_and_reports_changed_versions(make, und
     assert repeatable(finished) == repeatable(undisturbed)
 
 
-@pytest.mark.parametrize(
-    ("crash_at", "proposal"), [(1, "gradient"), (4, "gradient"), (4, "steps")]
-)
+@pytest.mark.parametrize(("crash_at", "proposal"), [(1, "gradient"), (4, "gradient"), (4, "steps")])
 def test_windows_in_and_out_survive_a_crash(make, crashed, tmp_path, crash_at, proposal):
     first = tmp_path / "first.safetensors"
     how = "--diversity-proposal", proposal, "--steps", 3
