@@ -23,6 +23,7 @@ from tests.helpers.tiny_folders import clip
 from tests.helpers.tiny_pipelines import CASES
 from tests.helpers.tiny_text import WIDTH
 from vendi_guidance.features.probe import Probe
+from vendi_guidance.guidance import own_steps
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 ASSETS = SCRIPTS.parent / "assets"
@@ -134,3 +135,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     return cache
+
+
+@pytest.fixture
+def far_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Own steps move samples of tiny networks too, whose predictions at high noise are noise."""
+    monkeypatch.setattr(own_steps, "KNOWN", 4.0)

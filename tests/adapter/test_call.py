@@ -4,13 +4,11 @@ import copy
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from operator import methodcaller
 
 import pytest
 import torch
 
 from tests.adapter.test_callback import batch, pipeline, published
-from tests.adapter.test_denoiser import module_of
 from tests.adapter.test_mixins import generate, make
 from tests.guidance.test_engine import seeded
 from tests.helpers.tiny_pipelines import CASES
@@ -25,28 +23,6 @@ def test_free_init_is_refused():
     pipe.enable_free_init()
     with pytest.raises(ValueError, match=r"call disable_free_init\(\)"):
         VendiGuidance().on(pipe)
-
-
-def long(name, change=lambda network: None, numbers=(12,), **settings):
-    """The last latents of calls of more than nine steps, after a change to the network."""
-    pipe, guidance = make(name, guided=False), VendiGuidance(**settings)
-    change(module_of(pipe))
-    for steps in numbers:
-        given = CASES[name].arguments([0, 0], guided=True) | {"num_inference_steps": steps}
-        latents = pipe(**given, **guidance.on(pipe))[0]
-    return latents
-
-
-def test_calls_of_any_numbers_of_steps_are_moved_inside():
-    assert long("Flux", numbers=(30, 12)).isfinite().all()
-
-
-@pytest.mark.parametrize("how", ["compile", "compile_repeated_blocks"])
-@pytest.mark.parametrize(("name", "proposal"), [("SDXL", "network"), ("Flux", None)])
-def test_a_compiled_network_is_moved_inside_as_others_are(name, proposal, how):
-    change = methodcaller(how, backend="eager", fullgraph=True)
-    found = long(name, change, proposal=proposal)
-    torch.testing.assert_close(found, long(name, proposal=proposal))
 
 
 def test_a_users_callback_may_be_given_embeddings_with_a_graph():

@@ -154,9 +154,10 @@ FINISHED = "success", "VAE", "no prompts"
 OF_FLUX = "scheduler", "interrupt by a callback", "no prompts"
 
 
+@pytest.mark.usefixtures("far_target")
 @pytest.mark.parametrize(
     ("name", "ending", "proposal"),
-    [(CONTROLLED, *it) for it in zip(ENDINGS, cycle(["network", "gradient", None]), strict=False)]
+    [(CONTROLLED, *it) for it in zip(ENDINGS, cycle(["steps", "gradient", None]), strict=False)]
     + [("Flux", it, None) for it in OF_FLUX],
 )
 def test_nothing_remains_of_a_call_and_the_next_is_as_fresh(name, ending, proposal):

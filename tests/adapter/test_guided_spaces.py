@@ -1,17 +1,14 @@
-"""Guidance in the denoised space, and inside networks, through real pipelines and schedulers."""
+"""Guidance in the denoised space, and at own steps, through real pipelines and schedulers."""
 
 import math
-import re
 
 import pytest
 import torch
 
-from tests.adapter.test_denoiser import module_of, pipeline
 from tests.adapter.test_mixins import make
-from tests.helpers.tiny_pipelines import CASES, JOINT, evaluations, with_scheduler
+from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
 from vendi_guidance import VendiGuidance
-from vendi_guidance.adapter import moved
-from vendi_guidance.guidance import inside
+from vendi_guidance.guidance import own_steps
 
 STEPS = 6  # DDIM's last one ends at no noise at all
 
@@ -84,48 +81,52 @@ def test_a_step_that_would_be_lost_is_made_at_the_next_possible(sdxl, name, ever
     assert spied(with_scheduler(sdxl, name), guidance).changed == guided
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_each_kind_has_a_block(name):
-    network = module_of(pipeline(name))
-    path = next(path for path, it in network.named_modules() if it is moved.block_of(network))
-    is_unet = hasattr(network, "mid_block")
-    assert re.fullmatch("mid_block" if is_unet else r"(\w*blocks|layers|noise_refiner)\.0", path)
-    assert moved.has_text(network.get_submodule(path)) == (name in JOINT)
-
-
+@pytest.mark.usefixtures("far_target")
 @pytest.mark.parametrize("name", ["SDXL", "Chroma", "Sana", "Lumina", "HunyuanDiT", "Z-Image"])
-def test_a_block_is_moved_and_restored(name):
+def test_own_steps_guide_networks_of_any_kind(name):
     pipe, case = make(name, guided=False), CASES[name]
     stock, guided = (
         pipe(**case.arguments([0, 0, 1], guided=True) | {"num_inference_steps": 6} | more)[0]
-        for more in ({}, VendiGuidance(proposal="network").on(pipe))
+        for more in ({}, VendiGuidance(proposal="steps").on(pipe))
     )
     assert guided.isfinite().all() and not torch.allclose(guided, stock, atol=1e-3)
-    assert "forward" not in vars(moved.block_of(module_of(pipe)))
 
 
-def test_moves_cost_one_evaluation_and_features_are_remembered(sdxl):
-    guidance = VendiGuidance(proposal="network")
+@pytest.mark.usefixtures("far_target")
+@pytest.mark.parametrize(("prompts", "more"), [([0, 0, 1], []), ([0, 1], [2])])
+def test_own_steps_evaluate_the_network_for_lone_images_alone_and_once(sdxl, prompts, more):
+    guidance, case = VendiGuidance(proposal="steps"), CASES["SDXL"]
+    given = case.arguments(prompts, guided=True) | {"num_inference_steps": STEPS}
     with evaluations(sdxl.unet) as rows:
-        draw(sdxl, guidance, steps=6, guided=True)
-    assert rows[:3] == [6, 6, 6] and sum(it == 6 for it in rows) <= 7 and min(rows) >= 3
-    assert {len(shape) for shape in guidance.window.shapes} > {3}  # features beside the latents
+        sdxl(**given, **guidance.on(sdxl))
+    both = [2 * len(prompts)]
+    assert rows == both + more + both * (STEPS - 1)
 
 
-def test_a_distilled_network_is_moved_inside_where_rounds_would_lose_its_prompt(sdxl, monkeypatch):
-    pictures = {}
+def test_own_steps_are_those_at_high_noise(sdxl, monkeypatch):
+    monkeypatch.setattr(own_steps, "KNOWN", 9.0)
+    spy = spied(sdxl, VendiGuidance(proposal="steps"), steps=12)
+    high = [index for index, (start, _) in enumerate(spy.levels) if start.ratio > own_steps.ABOVE]
+    assert spy.changed == high and 2 < len(high) < 11
+
+
+@pytest.mark.usefixtures("far_target")
+@pytest.mark.parametrize("prompts", [[0, 0, 1], [0, 1, 2]])
+def test_a_distilled_network_is_guided_at_its_own_steps_where_rounds_would_lose_its_prompt(
+    sdxl, monkeypatch, prompts
+):
+    pictures, made, is_lone = {}, {}, len(set(prompts)) == 3
+
+    def latents(**settings):
+        given = CASES["SDXL"].arguments(prompts) | {"num_inference_steps": 4}
+        return sdxl(**given, **VendiGuidance(**settings).on(sdxl))[0]
+
     for varied in (0.0, math.inf):
-        monkeypatch.setattr(inside, "VARIED", varied)
+        monkeypatch.setattr(own_steps, "VARIED", varied)
         with evaluations(sdxl.unet) as rows:
-            pictures[varied] = draw(sdxl, VendiGuidance(), steps=4)
-        assert sum(rows) == 3 * (4 + 2)  # a perturbed prompt, and its answer or the moved step
-    inside_alone = draw(sdxl, VendiGuidance(proposal="network"), steps=4)
-    assert torch.equal(pictures[math.inf], inside_alone)
-    assert not torch.allclose(pictures[0.0], inside_alone, atol=1e-3)
-
-
-def test_a_network_without_blocks_is_refused(sdxl, monkeypatch):
-    monkeypatch.setattr(moved, "block_of", lambda network: None)
-    with pytest.raises(ValueError, match="a network with a known block"):
-        draw(sdxl, VendiGuidance(proposal="network"), steps=4, guided=True)
-    assert "forward" not in vars(sdxl.unet)
+            pictures[varied] = latents()
+        made[varied] = sum(rows) / 3 - is_lone  # who are asked once more whether they vary
+    assert made == {0.0: 4, math.inf: 4 + 2}
+    steps_alone = latents(proposal="steps")
+    assert torch.equal(pictures[0.0], steps_alone)
+    assert not torch.allclose(pictures[math.inf], steps_alone, atol=1e-3)

@@ -1,4 +1,4 @@
-"""Guidance inside what a caller of the pipeline has set around the call."""
+"""Guidance within what a caller of the pipeline has set around the call."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ WAYS = {
     "published": {"preset": "published", "scale": 0.1},
     "rounds": {"proposal": "gradient"},
     "a perturbed prompt": {"proposal": "prompt"},
-    "inside": {"proposal": "network"},
+    "own steps": {"proposal": "steps"},
 }
 
 
@@ -24,14 +24,14 @@ def guided_twice(around, cfg, **settings):
     layer.register_forward_hook(lambda _, args, output: seen.append(output.dtype))
     with around(), torch.set_grad_enabled(around is torch.enable_grad):
         for _ in range(2):
-            given, attached = guidance.on(pipe), guidance._call
             call = type(pipe).__call__.__wrapped__  # diffusers' own switches gradients off
-            latents = call(pipe, **CASES["SDXL"].arguments([0, 0, 1], guided=cfg), **given)[0]
-    window, moves = guidance.window, attached._engine.moves
-    held = [window.features, window.inner_products, *(moves.seen if moves else ())]
-    return latents.detach(), held, {*seen}
+            given = CASES["SDXL"].arguments([0, 0, 1], guided=cfg) | guidance.on(pipe)
+            latents = call(pipe, **given)[0]
+    window = guidance.window
+    return latents.detach(), [window.features, window.inner_products], {*seen}
 
 
+@pytest.mark.usefixtures("far_target")
 @pytest.mark.parametrize("around", ["autocast", "inference mode", "gradients"])
 @pytest.mark.parametrize("cfg", [False, True])
 @pytest.mark.parametrize("way", WAYS)

@@ -315,7 +315,8 @@ def test_every_family_is_tested():
     assert {f"{name}Scheduler" for name, *_ in DETERMINISTIC + STOCHASTIC} == set(FAMILIES)
 
 
-@pytest.mark.parametrize(("proposal", "most"), [("network", 1), ("gradient", 3)])
+@pytest.mark.usefixtures("far_target")
+@pytest.mark.parametrize(("proposal", "most"), [("steps", 1), ("gradient", 3)])
 def test_most_steps_wait_for_no_device(proposal, most):
     pipe = with_scheduler(CASES["SDXL"].make(), "EulerDiscrete", timestep_spacing="trailing")
     given = CASES["SDXL"].arguments([0, 1], guided=True) | {"num_inference_steps": 12}

@@ -16,7 +16,7 @@ from tests.helpers.tiny_pipelines import CASES, evaluations
 from vendi_guidance import Published, VendiGuidance
 from vendi_guidance.adapter import denoiser
 from vendi_guidance.adapter.undistilled import one_at_a_time
-from vendi_guidance.guidance import inside
+from vendi_guidance.guidance import own_steps
 
 LATENTS = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(3))
 MISPLACED = rf'is on meta, .* undistilled.to\("{LATENTS.device}"\)'
@@ -217,7 +217,7 @@ def guided(pipe, undistilled, **changes):
 )
 def test_auto_turns_loras_off_if_predictions_blur_without_them(share, same_as, monkeypatch, caplog):
     monkeypatch.setattr(denoiser, "BLURRED", share)
-    monkeypatch.setattr(inside, "VARIED", 0.0)
+    monkeypatch.setattr(own_steps, "VARIED", math.inf)
     pipe = distilled()
     before = state(pipe)
     with caplog.at_level("INFO", "vendi_guidance"):

@@ -27,7 +27,7 @@ class Network:
 
     evaluations_per_step = spent = 1
     ahead = ()
-    has_prompt = is_undistilled = has_blocks = has_text_block = False
+    has_prompt = is_undistilled = is_joint = False
     cfg_every = 1
     highest = 1000.0  # the ratio that the model reaches
 
@@ -39,12 +39,6 @@ class Network:
 
     def restart(self, clean, noise):
         self.found = clean, noise
-
-    def without_prompts(self):
-        return (0 * self.denoised, 5.0) if self.evaluations_per_step == 2 else None
-
-    def denoise_moved(self, moves, scale):
-        return 5.0 * self.denoised
 
 
 class BlackOrWhite(Network):
@@ -107,47 +101,6 @@ def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():
     _, _, single = guided(Rounds(rounds=4, candidates=1, diversity=0.5), count=4)
     assert network.evaluations == 4
     assert torch.equal(short.latents, single.latents)
-
-
-@pytest.mark.parametrize(
-    ("size", "joint", "per_step", "count", "is_inside"),
-    [
-        *((0.6, False, 2, 16, True), (0.8, False, 2, 16, False), (0.8, False, 1, 16, False)),
-        *((0.8, True, 2, 16, True), (0.8, True, 2, 9, False), (0.8, True, 1, 16, True)),
-    ],
-)
-def test_a_network_is_moved_inside_that_needs_cfg_or_is_joint(
-    size, joint, per_step, count, is_inside
-):
-    network, engine = BlackOrWhite(9.0, 8.1), Engine(Rounds(), Memory(50))
-    network.evaluations_per_step, network.has_blocks = per_step, True
-    network.has_text_block = joint
-    network.denoised = clean = size * network.denoised.sign()
-    network.denoise_moved = lambda moves, scale: scale * clean  # as without moves
-    step, level = step_of(network, count=count), Level(1.0, 0.5)
-    assert engine.observe(step) == engine.share_of_cfg(level) == is_inside
-    # moves have no effect here, so that rounds follow later
-    assert torch.equal(engine.modify(step).latents, step.latents) == is_inside
-    assert engine.share_of_cfg(level) == 0
-
-
-@pytest.mark.parametrize(
-    ("undistilled", "own", "moved", "is_inside"),
-    [(0.6, 1, 0, True), (1, 0.6, 0, False), (0, 0.6, 9, True), (0, 1, 2, True), (0, 1, 9, False)],
-)
-def test_the_undistilled_network_judges_or_a_perturbed_prompt(undistilled, own, moved, is_inside):
-    network, found = BlackOrWhite(9.0, 8.0), []
-    network.has_prompt = network.has_blocks = True
-    network.is_undistilled, network.move_inside = undistilled > 0, found.append
-    network.denoised = plain = own * torch.randn(8, *SHAPE, generator=seeded(3))
-    far = moved * own * 2**0.5  # in units of about the distance between two samples
-
-    def denoise(latents, level=None, perturb=None):
-        return plain + far if perturb else undistilled / own * plain
-
-    network.denoise = denoise
-    Engine(Rounds(), Memory(50)).modify(step_of(network, count=4))
-    assert bool(found) == is_inside
 
 
 def test_a_step_without_its_network_is_refused():

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from tests.guidance.test_engine import BlackOrWhite
 from tests.helpers.launches import Launches
 from vendi_guidance.guidance.engine import Engine
-from vendi_guidance.guidance.inside import Moves
 from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.own_steps import OwnSteps
 from vendi_guidance.guidance.settings import OBJECTIVES, Published, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.kernels.standard import Gaussian
@@ -48,22 +49,18 @@ def test_a_published_step_launches_few_kernels_whatever_the_batch_and_waits_for_
 
 @pytest.mark.parametrize("batch", [4, 16])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_rounds_and_moves_inside_the_network_launch_few_kernels_and_wait_for_none(objective, batch):
-    step, settings = drawn(batch, TINY), Rounds(objective=objective, sigma_prompt=0.3)
-    score = filled(9, TINY).score(settings, step.prompts)
-    at = drawn(batch, TINY, prediction=Prediction(step.latents, 0.6, 0.8))
-    moves, h = Moves(score, step), torch.randn(2 * batch, 32, 8, 8)
-    own, other, candidates = slice(batch, None), slice(batch), torch.randn(2, batch, *TINY)
-
-    def both(when):
-        return counted(score.gradient, at), counted(moves.move, h, own, when, 9.0)
-
-    assert [seen.waits for seen in both("first")] == [0, 0]
-    later = both("later")  # prompts are compared, once a call
-    for seen in (*later, counted(score.choose, at, candidates, candidates)):
-        assert seen.kernels <= MOST[objective] + 12 and seen.waits == 0
-    # the same move of the rows without prompts, where they are evaluated apart
-    assert counted(moves.move, h, other, "later", 9.0).kernels <= 12
+def test_rounds_and_own_steps_launch_few_kernels_and_wait_for_none(objective, batch):
+    settings, network = Rounds(objective=objective, sigma_prompt=0.3), BlackOrWhite(9.0, 8.0)
+    network.denoised = torch.randn(batch, *TINY)
+    step = drawn(batch, TINY, network=network, prediction=Prediction(network.denoised, 1.0, 8.0))
+    score, candidates = filled(9, TINY).score(settings, step.prompts), torch.randn(2, batch, *TINY)
+    moves = OwnSteps(step, score, settings)
+    moves.move(step)  # compares the prompts, once a call
+    choice = counted(score.choose, step, candidates, candidates)
+    assert choice.kernels <= MOST[objective] + 12 and choice.waits == 0
+    gradient, whole = counted(score.gradient, step), counted(moves.move, step)
+    assert gradient.kernels <= MOST[objective] + 12 and whole.kernels <= gradient.kernels + 80
+    assert gradient.waits == whole.waits == 0
 
 
 @pytest.mark.parametrize(("score", "most"), [(rke, 11), (conditional_rke, 23)])
@@ -74,29 +71,3 @@ def test_a_tile_of_a_kernel_matrix_launches_few_kernels_and_waits_for_none(score
 
     three, six = of(2), of(3)
     assert six.kernels - three.kernels <= 3 * most and six.waits == three.waits
-
-
-def test_memory_for_sdxl_of_finished_samples_is_at_most_120_mb_beyond_the_windows_80():
-    """The formula of docs/benchmarks.md, at a sixteenth of SDXL's numbers per sample."""
-
-    def remembered(n, numbers, channels, width, levels):
-        return 4 * n * numbers, levels * n * (32 * channels + 4 * width + 4 * n)
-
-    batch, window, shape, channels = 8, 30, (4, 32, 32), 80
-    memory, step = Memory(window), drawn(batch, shape)
-    moves = Moves(memory.score(Rounds(), step.prompts), step)
-    for _ in range(4):  # more than there is room for
-        memory.add(step.latents, step.prompts)
-        for at in range(25):  # steps of SDXL above the level below which none is moved
-            moves.move(torch.randn(batch, channels, 8, 8), slice(batch), at, 14.6 * 0.95**at)
-        for seen in moves.seen:
-            memory.add(seen, step.prompts)
-    held, others = remembered(window, 4096, channels, 64, len(moves.seen))
-    samples = [memory.window.of_shape(it) for it in memory.window.shapes]
-    tensors = [it for one in samples for it in (one._features.rows, one._features.inner)]
-    tensors += [one.prompts for one in samples]
-    beside = 4 * window * (64 + window)  # prompts and products of latents
-    assert sum(it.nbytes for it in tensors) == held + others + beside
-
-    held, others = remembered(300, 4 * 128 * 128, 1280, 1280, len(moves.seen))
-    assert len(moves.seen) == 8 and held < 80e6 and others < 120e6

@@ -29,8 +29,8 @@ from vendi_guidance.storage.imagefolder import METADATA, TIMINGS, image_name
 SIZE = 7
 PLAN = Manifest({"steps": 3, "model": read("m", "00")}, {"torch": "2"})
 OPENING = Progress(0, 0, 2)
-MOVED = (1, 1, 8, 3), (1, 8, 3)
-"""Shapes of features of moved blocks, which only some batches have."""
+OTHERS = (1, 1, 8, 3), (1, 8, 3)
+"""Shapes of latents that only some batches have."""
 
 
 def add_batch(folder: RunFolder, first: int, count: int = 2) -> None:
@@ -177,7 +177,7 @@ def grow(
     for number, size in enumerate(sizes):
         stay = min(size, window.size)
         prompts = torch.randn(stay, 5, generator=generator) if with_prompts else None
-        shapes = [*MOVED[number % 3 :], (4, 3, 3)]
+        shapes = [*OTHERS[number % 3 :], (4, 3, 3)]
         features = [torch.randn(stay, *shape, generator=generator) for shape in shapes]
         batch = [(rows, prompts) for rows in features if stay]
         for samples in batch:

@@ -195,10 +195,8 @@ def test_a_complete_run_has_nothing_to_do_and_reports_changed_versions(make, und
     assert repeatable(finished) == repeatable(undisturbed)
 
 
-@pytest.mark.parametrize(
-    ("crash_at", "proposal", "moved"), [(1, "gradient", 0), (4, "gradient", 0), (4, "network", 1)]
-)
-def test_windows_in_and_out_survive_a_crash(make, crashed, tmp_path, crash_at, proposal, moved):
+@pytest.mark.parametrize(("crash_at", "proposal"), [(1, "gradient"), (4, "gradient"), (4, "steps")])
+def test_windows_in_and_out_survive_a_crash(make, crashed, tmp_path, crash_at, proposal):
     first = tmp_path / "first.safetensors"
     how = "--diversity-proposal", proposal, "--steps", 3
     assert make(*how, "--window-out", first, output=tmp_path / "first").exit_code == 0
@@ -211,7 +209,6 @@ def test_windows_in_and_out_survive_a_crash(make, crashed, tmp_path, crash_at, p
     assert_goes_on(make, tmp_path / "out", repeatable(tmp_path / "whole"), *options)
     one, other = SlidingWindow.load(whole), SlidingWindow.load(resumed)
     assert one.shapes == other.shapes
-    assert (len(one.shapes) > 1) == moved
     for shape in one.shapes:
         assert torch.equal(*(window.of_shape(shape).features for window in (one, other)))
         assert torch.equal(*(window.of_shape(shape).prompts for window in (one, other)))

@@ -158,7 +158,8 @@ class Call:
         if self.watch is not None:
             self.watch.settle()
         network = self._network if is_known else None
-        step = replace(step, network=network)
+        first = None if self.watch is None else self.watch.first
+        step = replace(step, network=network, first=first)
         if network is not None and isinstance(self.settings, Rounds):
             may_be_off = is_distilled(step) and self.settings.proposal != "prompt"
             # after the last step, a prediction without LoRAs would be a blurred image

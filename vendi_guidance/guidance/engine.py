@@ -106,16 +106,17 @@ class Engine:
 
     def decide(self, step: Step, settings: Rounds) -> None:
         """Decide at the first step that is seen whether the call's own steps are guided, or rounds
-        are made; see `own_steps.are_better`."""
+        are made; see `OwnSteps.are_better`."""
         self.is_decided, network = True, timing.network_of(step)
-        is_asked = settings.proposal == "steps"
-        if not is_asked and timing.has_cfg(network) and network.levels[0].ratio <= own_steps.ABOVE:
+        is_asked, is_late = settings.proposal == "steps", network.levels[0].ratio <= own_steps.ABOVE
+        if is_late and (is_asked or timing.has_cfg(network)):
             return self._leave(LOW_NOISE)
         score = self._score_of(step)
-        if is_asked or own_steps.are_better(step, score):
+        moves = own_steps.OwnSteps(step, score, settings)
+        if is_asked or moves.are_better(step):
             if len(step.latents) == 1 and not len(score.window) and score.exemplars is None:
                 return self._leave(ALONE)
-            self._own_steps = own_steps.OwnSteps(step, score, settings)
+            self._own_steps = moves
             logger.info('guided at %s (proposal="gradient": rounds)', self._own_steps)
         return None
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.guidance.samples import lengths
-from vendi_guidance.guidance.score import SAME, Score, distances
+from vendi_guidance.guidance.score import SAME, Score, between, distances
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.timing import FEW, has_cfg, is_distilled, network_of
@@ -44,36 +44,11 @@ VARIED = 0.4
 share of their norm: measured are 0.7 to 1.1 where they do, and 0.03 to 0.31 where they do not."""
 
 
-def are_better(step: Step, score: Score) -> bool:
-    """Whether this first step tells that rounds would lose the prompt: the network needs CFG, or
-    was distilled from one that does. Nor are rounds made with joint networks, but in short calls,
-    in which moves lose more of what prompts say."""
-    network = network_of(step)
-    if network.levels[0].ratio <= ABOVE:
-        return False
-    if is_distilled(step):
-        return bool(apart(step, score).nanmean() > VARIED)
-    if network.is_joint and step.count > FEW:
-        return True
-    return has_cfg(network) and bool(needs_cfg(network.denoised))
-
-
 def needs_cfg(clean: Tensor) -> Tensor:
     """Whether a network is taken to need CFG to know its prompts, from its (b, ...) first
     prediction of clean latents with the prompts: a bool on its device."""
     size = lengths(clean) / clean[0].numel() ** 0.5
     return size.where(size.isfinite(), torch.nan).nanmean() < DECIDED
-
-
-def apart(step: Step, score: Score) -> Tensor:
-    """(b, 1) the median distance of each sample's prediction to the others' for its prompt, as a
-    share of its norm; where it is its prompt's only one, the mean of the batch's other samples."""
-    network = network_of(step)
-    clean = network.denoised
-    found = distances(step, score, clean, network.levels[0]) / lengths(clean)
-    # the lower median: on GPUs, `nanmedian` has no deterministic algorithm
-    own = found.nanquantile(0.5, dim=1, keepdim=True, interpolation="lower")
-    return own.where(own.isfinite(), own.nanmean())
 
 
 class OwnSteps:
@@ -92,12 +67,24 @@ class OwnSteps:
             known = KNOWN
         self._score, self._target = score, known * settings.diversity**0.5
         similarity = score.objective.similarity(step.prompts, network.denoised)
-        is_lone = bool((similarity > SAME).sum() == len(similarity))
-        # of images that are the only ones of their prompts it takes an evaluation
-        self._apart = apart(step, score) if is_lone else None
+        self._are_lone = bool((similarity > SAME).sum() == len(similarity))
+        self._apart: Tensor | None = None  # of lone images
 
     def __str__(self) -> str:
         return f"its own steps, until samples differ by {self._target:.2g} of their norm"
+
+    def are_better(self, step: Step) -> bool:
+        """Whether this first step tells that rounds would lose the prompt: the network needs CFG,
+        or was distilled from one that does. Nor are rounds made with joint networks, but in short
+        calls, in which moves lose more of what prompts say."""
+        network = network_of(step)
+        if network.levels[0].ratio <= ABOVE:
+            return False
+        if is_distilled(step):  # rounds can follow the last step, too
+            return not step.is_last and bool(self._distances(step).nanmean() > VARIED)
+        if network.is_joint and step.count > FEW:
+            return True
+        return has_cfg(network) and bool(needs_cfg(network.denoised))
 
     def is_due(self, step: Step) -> bool:
         """Whether the samples are moved after this step."""
@@ -113,10 +100,30 @@ class OwnSteps:
         given = clean if step.prediction is None else step.prediction.denoised
         noise = (step.latents - end.signal * given) / end.noise
         direction = score.gradient(replace(step, prediction=Prediction(clean, *end)))
-        apart_now = apart(step, score) if self._apart is None else self._apart
-        added = OUTWARD * lengths(given) * (self._target - apart_now).clamp(min=0) * direction
+        missing = (self._target - self._distances(step)).clamp(min=0)
+        added = OUTWARD * lengths(given) * missing * direction
         finite = torch.linalg.vector_norm(added, torch.inf, dim=1, keepdim=True) < torch.inf
         score.count_skipped(finite)
         moved = given + added.where(finite, 0).view_as(given)
         network.restart(moved, noise)
         return step.with_finite_latents(end.mix(moved, noise))
+
+    def _distances(self, step: Step) -> Tensor:
+        """(b, 1) the median distance of each sample's prediction to the others' for its prompt, as
+        a share of its norm; where it is its prompt's only one, the mean of the other samples, and
+        where all are, what one more evaluation of the network tells at the first of these steps."""
+        network, score = network_of(step), self._score
+        clean = network.denoised
+        if self._apart is not None and len(self._apart) == len(clean):
+            return self._apart
+        if self._are_lone:
+            found = distances(step, score, clean, network.levels[0])
+        else:
+            found = between(clean, score.objective.similarity(step.prompts, clean))
+        found = found / lengths(clean)
+        # the lower median: on GPUs, `nanmedian` has no deterministic algorithm
+        own = found.nanquantile(0.5, dim=1, keepdim=True, interpolation="lower")
+        apart = own.where(own.isfinite(), own.nanmean()).nan_to_num(0)  # copies of one
+        if self._are_lone:
+            self._apart = apart
+        return apart

@@ -1,0 +1,271 @@
+"""Guidance at the call's own steps, by itself: torch only."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+
+from tests.guidance.test_engine import Network, seeded
+from vendi_guidance.guidance import engine
+from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.own_steps import ABOVE, DECIDED, KNOWN, OUTWARD, VARIED, OwnSteps
+from vendi_guidance.guidance.samples import unit_rows
+from vendi_guidance.guidance.settings import OBJECTIVES, Rounds
+from vendi_guidance.guidance.step import Level, Prediction, Step
+
+SHAPE = (2, 4, 4)
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64)
+
+
+class Known(Network):
+    """A network with CFG that made these predictions, and says others when it is asked again."""
+
+    evaluations_per_step = 2
+
+    def __init__(self, clean, other=None, before=9.0, after=8.0):
+        super().__init__(before, after)
+        self.denoised, self.other, self.asked = clean, other, 0
+
+    def denoise(self, latents, level=None):
+        self.asked += 1
+        return self.other
+
+
+def step_of(clean, prompts, with_cfg=None, count=20, other=None, **levels):
+    network, given = Known(clean, other, **levels), clean if with_cfg is None else with_cfg
+    latents = network.levels[1].mix(given, drawn(*clean.shape, seed=9))
+    prediction = Prediction(given, *network.levels[1])
+    prompts = torch.eye(3)[prompts]
+    return Step(0, count, latents, None, prompts, prediction, network)
+
+
+def moves_of(step, memory=None, **settings):
+    settings = Rounds(**{"diversity": 1.0, "sigma_latent": 0.8} | settings)
+    return OwnSteps(step, (memory or Memory(20)).score(settings, step.prompts), settings)
+
+
+def changes(step, moves=None, **settings):
+    """Of the clean latents with which samples go on, (b, D)."""
+    moved = (moves or moves_of(step, **settings)).move(step)
+    return (step.network.found[0] - step.prediction.denoised).flatten(1), moved
+
+
+def alike(size, spread=0.3):
+    """Samples on a sphere, nearer to one another than the target."""
+    one = drawn(1, *SHAPE) + spread * drawn(size, *SHAPE, seed=1)
+    return 9 * unit_rows(one.flatten(1)).view(size, *SHAPE)
+
+
+def median_distances(clean):
+    rows = unit_rows(clean.flatten(1))
+    apart = torch.cdist(rows, rows).fill_diagonal_(math.nan)
+    return apart.nanquantile(0.5, dim=1, interpolation="lower")
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_samples_move_along_the_scores_gradient_of_predictions_without_cfg(objective):
+    clean, with_cfg = alike(4), 2 * drawn(4, *SHAPE, seed=5)
+    step = step_of(clean, [0, 0, 1, 1], with_cfg)
+    moves = moves_of(step, objective=objective)
+    found, _ = changes(step, moves)
+    score = moves._score
+
+    def value(x):
+        return float(score.objective.gradient(x, step.prompts, score.window).score)
+
+    numbers, size = torch.zeros_like(clean).flatten(), 1e-5
+    for place in range(clean.numel()):
+        one = (size * (torch.arange(clean.numel()) == place)).view_as(clean)
+        numbers[place] = (value(clean + one) - value(clean - one)) / (2 * size)
+    expected = unit_rows(numbers.view(4, -1))
+    torch.testing.assert_close(unit_rows(found), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("diversity", [0.25, 1.0])
+@pytest.mark.parametrize(("size", "known"), [(DECIDED / 2, 1.0), (2 * DECIDED, KNOWN)])
+def test_moves_are_as_long_as_variety_is_missing(size, known, diversity):
+    clean = alike(5)
+    clean *= size * SHAPE[0] ** 0.5 * 4 / 9
+    with_cfg = 3 * drawn(5, *SHAPE, seed=5)
+    found, _ = changes(step_of(clean, [0] * 5, with_cfg), diversity=diversity)
+    missing = (known * diversity**0.5 - median_distances(clean)).clamp(min=0)
+    expected = OUTWARD * with_cfg.flatten(1).norm(dim=1) * missing
+    torch.testing.assert_close(found.norm(dim=1), expected, rtol=1e-6, atol=1e-9)
+    assert (missing > 0).any() == (known * diversity**0.5 > median_distances(clean).min())
+
+
+def test_samples_as_far_apart_as_the_target_stay_where_they_are():
+    step = step_of(drawn(5, *SHAPE), [0] * 5)  # nearly sqrt(2)
+    found, moved = changes(step)
+    assert (found == 0).all()
+    torch.testing.assert_close(moved.latents, step.latents)
+
+
+@pytest.mark.parametrize("count", [2, 8, 16])
+def test_predictions_that_follow_are_about_as_far_apart_as_the_target(count):
+    clean = alike(count, 0.2)
+    assert median_distances(clean).max() < 0.8 * KNOWN
+    for _ in range(4):
+        clean = clean + changes(step_of(clean, [0] * count))[0].view_as(clean)
+    assert float(median_distances(clean).median()) == pytest.approx(KNOWN, rel=0.2)
+
+
+def test_the_noise_of_samples_is_kept():
+    step = step_of(alike(4), [0] * 4, with_cfg=drawn(4, *SHAPE, seed=5))
+    _, moved = changes(step)
+    (signal, noise), (clean, kept) = step.network.levels[1], step.network.found
+    torch.testing.assert_close(kept, drawn(4, *SHAPE, seed=9))
+    torch.testing.assert_close(moved.latents - signal * clean, noise * kept)
+    assert not torch.allclose(moved.latents, step.latents)
+
+
+def test_samples_of_other_prompts_have_no_effect():
+    clean = alike(4)
+    other = torch.cat([clean[:2], drawn(2, *SHAPE, seed=3)])
+    found, expected = (changes(step_of(it, [0, 0, 1, 1]))[0][:2] for it in (clean, other))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
+    nearer = torch.cat([clean[:1], clean[2:3], clean[2:]])
+    assert (changes(step_of(nearer, [0, 0, 1, 1]))[0][0] - expected[0]).norm() > 0.1
+
+
+def test_a_broken_sample_breaks_no_other_and_copies_stay():
+    clean, memory = alike(4), Memory(20)
+    clean[1, 0, 0, 0] = torch.nan
+    step = step_of(clean, [0] * 4)
+    _, moved = changes(step, moves_of(step, memory))
+    assert memory.skipped and moved.latents[[0, 2, 3]].isfinite().all()
+    torch.testing.assert_close(moved.latents[1], step.latents[1], equal_nan=True)
+    before, copies = memory.skipped, step_of(alike(1).expand(3, *SHAPE).clone(), [0] * 3)
+    found, _ = changes(copies, moves_of(copies, memory))
+    assert (found == 0).all() and memory.skipped == before and copies.network.asked == 0
+
+
+@pytest.mark.parametrize("proposal", ["steps", None])
+def test_a_lone_sample_moves_away_from_remembered_ones_for_one_evaluation(proposal):
+    first, own = alike(2).split(1)
+    other, memory = own + 0.1 * drawn(1, *SHAPE, seed=4), Memory(20)
+    small = DECIDED / 9 * SHAPE[0] ** 0.5
+    own, other, first = (small * it for it in (own, other, first))
+    step = step_of(own, [0], other=other)
+    alone = Engine(Rounds(proposal=proposal), memory)
+    assert not alone.observe(step) and alone.why_off == engine.ALONE and step.network.asked == 0
+    memory.add(first, step.prompts)
+    guided, latents = Engine(Rounds(proposal=proposal), memory), []
+    for _ in range(3):
+        assert guided.observe(step)
+        latents.append(guided.modify(step).latents)
+    assert step.network.asked == 1
+    change = (step.network.found[0] - own).flatten()
+    assert float(change @ (own - first).flatten()) > 0
+    length = OUTWARD * own.norm() * (0.5**0.5 - (own - other).norm() / own.norm())
+    torch.testing.assert_close(change.norm(), length, rtol=1e-5, atol=0)
+    assert not moves_of(step_of(own, [0], other=other)).move(step).latents.equal(latents[0])
+
+
+def at_sizes(size, apart):
+    """Predictions of this root mean square and about this far apart, relative to their norm."""
+    clean = alike(4, apart / 2**0.5)
+    return size * clean / clean.square().mean().sqrt()
+
+
+@pytest.mark.parametrize(
+    ("size", "apart", "about", "are_own"),
+    [
+        (0.6, 0.3, {}, True),  # needs CFG
+        (0.6, 0.3, {"before": ABOVE}, None),  # begins late
+        (0.9, 0.3, {}, False),
+        (0.9, 0.3, {"is_joint": True}, True),
+        (0.9, 0.3, {"is_joint": True, "count": 9}, False),
+        (0.6, 0.3, {"is_joint": True, "count": 9}, True),
+        (0.6, 0.3, {"evaluations_per_step": 1}, False),
+        (0.9, 0.3, {"evaluations_per_step": 1, "is_joint": True}, True),
+        (0.9, 0.6, {"evaluations_per_step": 1, "count": 4}, True),  # distilled, and varied
+        (0.6, 0.2, {"evaluations_per_step": 1, "count": 4}, False),
+        (0.9, 0.2, {"evaluations_per_step": 1, "count": 4, "is_joint": True}, False),
+        (0.9, 0.6, {"evaluations_per_step": 1, "count": 4, "before": ABOVE}, False),
+        (0.9, 0.6, {"evaluations_per_step": 1, "count": 1}, False),  # after which is no step
+    ],
+    ids=str,
+)
+def test_own_steps_are_guided_where_rounds_would_lose_the_prompt(size, apart, about, are_own):
+    about = {"count": 20, "before": 9.0, "after": 2.0} | about
+    levels = {name: about.pop(name) for name in ("before", "after")}
+    step = step_of(at_sizes(size, apart), [0] * 4, count=about.pop("count"), **levels)
+    vars(step.network).update(about)
+    assert (median_distances(step.network.denoised).mean() > VARIED) == (apart > VARIED)
+    guided = Engine(Rounds(), Memory(20))
+    guided.observe(step)
+    assert (guided.why_off == engine.LOW_NOISE) == (are_own is None)
+    assert (guided._own_steps is not None) == bool(are_own)
+    # all of CFG at own steps and without guidance, and none before rounds
+    assert guided.share_of_cfg(Level(1.0, 0.5)) == (are_own is not False)
+
+
+@pytest.mark.parametrize("settings", [{"rounds": 4}, {"candidates": 1}, {"proposal": "gradient"}])
+def test_settings_of_rounds_ask_for_rounds(settings):
+    guided, step = Engine(Rounds(**settings), Memory(20)), step_of(at_sizes(0.6, 0.3), [0] * 4)
+    guided.observe(step)
+    assert guided.is_decided and guided._own_steps is None
+
+
+def test_steps_of_low_noise_the_last_and_those_that_end_without_noise_are_not_guided():
+    steps = [step_of(alike(4), [0] * 4, before=before) for before in (9.0, ABOVE)]
+    steps += [step_of(alike(4), [0] * 4, after=0.0), replace(steps[0], index=19)]
+    steps += [replace(steps[0], network=None)]
+    moves = moves_of(steps[0])
+    assert [moves.is_due(it) for it in steps] == [True, False, False, False, False]
+    late = Engine(Rounds(proposal="steps"), Memory(20))
+    assert not late.observe(steps[1]) and late.why_off == engine.LOW_NOISE
+
+
+MEANS = torch.tensor([[5.0, 0.0], [2.0, 1.5], [2.0, -1.5]], dtype=torch.float64)
+RATIOS = [60.0, 30.0, 15.0, 8.0, 4.0, 2.0, 1.0, 0.4, 0.0]
+
+
+def of_mixture(latents, ratio):
+    """The exact denoiser of three Gaussians of variance 0.01, at signal 1."""
+    total = 0.01 + ratio**2
+    weights = (-((latents[:, None] - MEANS) ** 2).sum(2) / (2 * total)).softmax(1)
+    return weights @ MEANS * (ratio**2 / total) + latents * (0.01 / total)
+
+
+def reference(latents, target, sigma):
+    """Samples of a mixture, guided in a few lines: RKE of one prompt, a fixed bandwidth."""
+    for start, end in pairwise(RATIOS):
+        clean = of_mixture(latents, start)
+        noise = (latents - clean) / start
+        if start > ABOVE and end:
+            x = clean.clone().requires_grad_()
+            u = x / x.norm(dim=1, keepdim=True)
+            kernel = torch.exp(-((u[:, None] - u) ** 2).sum(2) / (2 * sigma**2))
+            (-(kernel / len(u)).square().sum().log()).backward()
+            apart = torch.cdist(clean, clean).fill_diagonal_(math.nan)
+            apart = apart.nanquantile(0.5, dim=1, interpolation="lower") / clean.norm(dim=1)
+            length = OUTWARD * clean.norm(dim=1) * (target - apart).clamp(min=0)
+            clean = clean + length[:, None] * x.grad / x.grad.norm(dim=1, keepdim=True)
+        latents = clean + end * noise
+    return latents
+
+
+def test_a_call_agrees_with_a_reference_of_a_few_lines_on_a_mixture_of_gaussians():
+    latents = RATIOS[0] * drawn(8, 2)
+    expected = reference(latents, KNOWN, 0.8)
+    plain, found = latents, latents
+    settings = Rounds(diversity=1.0, objective="rke", sigma_latent=0.8, proposal="steps")
+    guided, count = Engine(settings, Memory(20)), len(RATIOS) - 1
+    for index, (start, end) in enumerate(pairwise(RATIOS)):
+        clean = of_mixture(found, start)
+        made = clean + end / start * (found - clean)
+        prediction, network = Prediction(clean, 1.0, end), Known(clean, None, start, end)
+        step = Step(index, count, made, None, torch.ones(8, 1), prediction, network)
+        found = guided.modify(step).latents if guided.observe(step) else made
+        clean = of_mixture(plain, start)
+        plain = clean + end / start * (plain - clean)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    assert not torch.allclose(found, plain, atol=0.1)
