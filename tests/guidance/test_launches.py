@@ -56,9 +56,9 @@ def test_rounds_and_own_steps_launch_few_kernels_and_wait_for_none(objective, ba
     score, candidates = filled(9, TINY).score(settings, step.prompts), torch.randn(2, batch, *TINY)
     moves = OwnSteps(step, score, settings)
     moves.move(step)  # compares the prompts, once a call
+    gradient, whole = counted(score.gradient, step), counted(moves.move, step)
     choice = counted(score.choose, step, candidates, candidates)
     assert choice.kernels <= MOST[objective] + 12 and choice.waits == 0
-    gradient, whole = counted(score.gradient, step), counted(moves.move, step)
     assert gradient.kernels <= MOST[objective] + 12 and whole.kernels <= gradient.kernels + 80
     assert gradient.waits == whole.waits == 0
 
