@@ -268,4 +268,4 @@ def test_a_call_agrees_with_a_reference_of_a_few_lines_on_a_mixture_of_gaussians
         clean = of_mixture(plain, start)
         plain = clean + end / start * (plain - clean)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
-    assert not torch.allclose(found, plain, atol=0.1)
+    assert not torch.allclose(found, plain, atol=0.01)

@@ -148,8 +148,8 @@ def test_a_setting_is_tried_on_tuning_prompts_and_a_line_of_it_is_added(compared
 
 def test_limits_are_wider_at_diversity_1_and_a_score_without_references_has_none():
     plain, wide = estimates(), {"diversity": 1}
-    assert choose.exceeded(worse(), plain, wide) == []
-    assert choose.exceeded(worse(FD=10.9), plain, wide) == ["FD worse by 0.090, limit 0.08"]
+    assert choose.exceeded(worse(FD=10.3), plain, wide) == []
+    assert choose.exceeded(worse(FD=10.9), plain, wide) == ["FD worse by 0.090, limit 0.03"]
     lost = {title: value for title, value in worse(fidelity=0.93).items() if title != "FD"}
     assert choose.exceeded(lost, plain, {}) == ["named kept worse by 0.025, limit 0.02"]
 

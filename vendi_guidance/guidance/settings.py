@@ -86,9 +86,8 @@ class Rounds(Settings):
     """Guidance in rounds at one noise level, each answered by the network: `guidance.rounds`.
 
     Args:
-        diversity: The dial: 0 is the stock pipeline, bit for bit, 1 the most variety. At the call's
-            own steps it is the share of predictions that shall differ from image to image; in
-            rounds it sets how far images move, relative to the distance between predictions.
+        diversity: The dial: 0 is the stock pipeline, bit for bit, 1 the most variety. It sets how
+            varied predictions shall be, or how far rounds move images.
         budget: Evaluations of the network in a call, as a multiple of the stock call's. Rounds use
             what the steps before them, and those with less classifier-free guidance (CFG), save: at
             least 8 evaluations, so that short calls take more than the budget, and at most 16 times
