@@ -8,10 +8,18 @@ import pytest
 import torch
 
 from tests.guidance.test_engine import Network, seeded
-from vendi_guidance.guidance import engine
+from vendi_guidance.guidance import engine, own_steps
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.own_steps import ABOVE, DECIDED, KNOWN, OUTWARD, VARIED, OwnSteps
+from vendi_guidance.guidance.own_steps import (
+    ABOVE,
+    DECIDED,
+    KNOWN,
+    OUTWARD,
+    SPREAD,
+    VARIED,
+    OwnSteps,
+)
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.settings import OBJECTIVES, Rounds
 from vendi_guidance.guidance.step import Level, Prediction, Step
@@ -56,6 +64,11 @@ def changes(step, moves=None, **settings):
     return (step.network.found[0] - step.prediction.denoised).flatten(1), moved
 
 
+@pytest.fixture(autouse=True)
+def spread(known_prompts, monkeypatch):
+    monkeypatch.setattr(own_steps, "SPREAD", SPREAD)
+
+
 def alike(size, spread=0.3):
     """Samples on a sphere, nearer to one another than the target."""
     one = drawn(1, *SHAPE) + spread * drawn(size, *SHAPE, seed=1)
@@ -88,9 +101,12 @@ def test_samples_move_along_the_scores_gradient_of_predictions_without_cfg(objec
 
 
 @pytest.mark.parametrize("diversity", [0.25, 1.0])
-@pytest.mark.parametrize(("size", "known"), [(DECIDED / 2, 1.0), (2 * DECIDED, KNOWN)])
-def test_moves_are_as_long_as_variety_is_missing(size, known, diversity):
-    clean = alike(5)
+@pytest.mark.parametrize(
+    ("size", "apart", "known"),
+    [(DECIDED / 2, 0.1, 1.0), (2 * DECIDED, 2 * SPREAD, 1.0), (2 * DECIDED, 0.1, KNOWN)],
+)
+def test_moves_are_as_long_as_variety_is_missing(size, apart, known, diversity):
+    clean = alike(5, apart)
     clean *= size * SHAPE[0] ** 0.5 * 4 / 9
     with_cfg = 3 * drawn(5, *SHAPE, seed=5)
     found, _ = changes(step_of(clean, [0] * 5, with_cfg), diversity=diversity)
@@ -109,11 +125,11 @@ def test_samples_as_far_apart_as_the_target_stay_where_they_are():
 
 @pytest.mark.parametrize("count", [2, 8, 16])
 def test_predictions_that_follow_are_about_as_far_apart_as_the_target(count):
-    clean = alike(count, 0.2)
-    assert median_distances(clean).max() < 0.8 * KNOWN
+    clean = alike(count, 0.1)
+    assert median_distances(clean).max() < SPREAD
     for _ in range(4):
         clean = clean + changes(step_of(clean, [0] * count))[0].view_as(clean)
-    assert float(median_distances(clean).median()) == pytest.approx(KNOWN, rel=0.2)
+    assert float(median_distances(clean).median()) == pytest.approx(1.0, rel=0.2)
 
 
 def test_the_noise_of_samples_is_kept():
@@ -179,9 +195,10 @@ def at_sizes(size, apart):
     [
         (0.6, 0.3, {}, True),  # needs CFG
         (0.6, 0.3, {"before": ABOVE}, None),  # begins late
-        (0.9, 0.3, {}, False),
-        (0.9, 0.3, {"is_joint": True}, True),
-        (0.9, 0.3, {"is_joint": True, "count": 9}, False),
+        (0.9, 0.1, {}, False),
+        (0.9, 0.3, {}, True),  # tuned
+        (0.9, 0.1, {"is_joint": True}, True),
+        (0.9, 0.1, {"is_joint": True, "count": 9}, False),
         (0.6, 0.3, {"is_joint": True, "count": 9}, True),
         (0.6, 0.3, {"evaluations_per_step": 1}, False),
         (0.9, 0.3, {"evaluations_per_step": 1, "is_joint": True}, True),
