@@ -1,6 +1,5 @@
 """Fixtures: session folders with a tiny SDXL, a LoRA of it and a tiny probe, random weights."""
 
-import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -136,13 +135,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     return cache
-
-
-@pytest.fixture(autouse=True)
-def known_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random networks count as such that know their prompts by the size of predictions alone, since
-    these differ more than those of any trained network that does."""
-    monkeypatch.setattr(own_steps, "SPREAD", math.inf)
 
 
 @pytest.fixture

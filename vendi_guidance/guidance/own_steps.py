@@ -44,14 +44,14 @@ VARIED = 0.4
 share of their norm: measured are 0.57 to 1.1 where they do, and 0.03 to 0.31 where they do not."""
 
 SPREAD = 0.22
-"""The same with CFG, at its first step: 0.31 to 1.2, and 0.11 to 0.16."""
+"""The same with CFG, at its first step: 0.31 to 1.2, and 0.11 to 0.16. Asked where predictions are
+sharper than `DECIDED`, as those of tuned networks are, and smaller than clean latents."""
 
 
-def needs_cfg(clean: Tensor) -> Tensor:
-    """Whether a network is taken to need CFG to know its prompts, from its (b, ...) first
-    prediction of clean latents with the prompts: a bool on its device."""
+def size_of(clean: Tensor) -> float:
+    """The root mean square of (b, ...) predictions, averaged over those that are finite."""
     size = lengths(clean) / clean[0].numel() ** 0.5
-    return size.where(size.isfinite(), torch.nan).nanmean() < DECIDED
+    return float(size.where(size.isfinite(), torch.nan).nanmean())
 
 
 class OwnSteps:
@@ -69,11 +69,15 @@ class OwnSteps:
         similarity = score.objective.similarity(step.prompts, network.denoised)
         self._are_lone = bool((similarity > SAME).sum() == len(similarity))
         self._apart: Tensor | None = None  # of lone images
-        self._needs_cfg = has_cfg(network) and (
-            bool(needs_cfg(network.denoised))
-            or (not self._are_lone and bool(self._distances(step).nanmean() > SPREAD))
-        )
+        self._needs_cfg = has_cfg(network) and self._is_open(step)
         self._target = (1.0 if self._needs_cfg else KNOWN) * settings.diversity**0.5
+
+    def _is_open(self, step: Step) -> bool:
+        """Whether a first prediction without CFG leaves open what CFG then decides."""
+        size = size_of(network_of(step).denoised)
+        if self._are_lone or not DECIDED <= size < 1:
+            return size < DECIDED
+        return bool(self._distances(step).nanmean() > SPREAD)
 
     def __str__(self) -> str:
         return f"its own steps, until samples differ by {self._target:.2g} of their norm"
