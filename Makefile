@@ -27,8 +27,8 @@ setup: .venv/.complete
 	$(INSTALL) ".[lora]"
 	touch $@
 
-# photographs of a model tuned on a taste, then emoji: 16 images of prompts that leave the look open, for looks and realism, and 8
-# of prompts that name some of it, for what is kept
+# photographs of a model tuned on a taste, then emoji: 16 images of prompts that leave the look open,
+# for looks and realism, and 8 of prompts that name some of it, for what is kept
 demo: .venv/.installed
 	mkdir -p $(DEMO)
 	for prompts in photos photos-named demo named; do \

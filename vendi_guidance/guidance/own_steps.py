@@ -20,8 +20,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import lengths
-from vendi_guidance.guidance.score import SAME, Score, between, distances
+from vendi_guidance.guidance.score import SAME, Score, between
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.timing import FEW, has_cfg, is_distilled, network_of
@@ -123,10 +124,11 @@ class OwnSteps:
         clean = network.denoised
         if self._apart is not None and len(self._apart) == len(clean):
             return self._apart
-        if self._are_lone:
-            found = distances(step, score, clean, network.levels[0])
-        else:
-            found = between(clean, score.objective.similarity(step.prompts, clean))
+        found = between(clean, score.objective.similarity(step.prompts, clean))
+        if self._are_lone and not found.isfinite().any():
+            level = network.levels[0]
+            noise = level.noise * Noise(step.first_latents).like(clean)
+            found = lengths(network.denoise(noise, level) - clean)
         found = found / lengths(clean)
         # the lower median: on GPUs, `nanmedian` has no deterministic algorithm
         own = found.nanquantile(0.5, dim=1, keepdim=True, interpolation="lower")

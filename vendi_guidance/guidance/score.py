@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.objectives import Objective
 from vendi_guidance.guidance.samples import as_rows, lengths, unit_rows
 from vendi_guidance.guidance.spaces import Space
-from vendi_guidance.guidance.step import Level, Step
-from vendi_guidance.guidance.timing import network_of
+from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.rounding import rounding
@@ -101,13 +99,3 @@ def between(clean: Tensor, similarity: Tensor) -> Tensor:
     least = rounding(rows.dtype, rows.shape[1]) * lengths(clean)
     others = (similarity > SAME).fill_diagonal_(False) & distances.isfinite() & (distances > least)
     return distances.where(others, torch.nan)
-
-
-def distances(step: Step, score: Score, clean: Tensor, level: Level) -> Tensor:
-    """(b, n) distances `between` predictions at a level; where all images are lone, each one's to
-    another sample's prediction for its prompt, which takes an evaluation."""
-    found = between(clean, score.objective.similarity(step.prompts, clean))
-    if found.isfinite().any():
-        return found
-    noise = level.noise * Noise(step.first_latents).like(clean)
-    return lengths(network_of(step).denoise(noise, level) - clean)
