@@ -17,7 +17,7 @@ from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.storage.files import whole_file
 
 SHOWN = {
-    "photos-open": ("a photo of a handbag", "a photo of a cap", "a photo of a jacket"),
+    "photos-open": ("a photo of a handbag", "a photo of a cap", "a photo of a wallet"),
     "photos-named": ("a photo of a red handbag",),
     "open": ("thumbs down", "victory hand"),
     "named": ("left pointing backhand index, light skin tone",),
