@@ -1,5 +1,6 @@
 """Fixtures: session folders with a tiny SDXL, a LoRA of it and a tiny probe, random weights."""
 
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ from tests.helpers.tiny_folders import clip
 from tests.helpers.tiny_pipelines import CASES
 from tests.helpers.tiny_text import WIDTH
 from vendi_guidance.features.probe import Probe
-from vendi_guidance.guidance import own_steps
+from vendi_guidance.guidance import choose
+from vendi_guidance.guidance.ways import own_steps
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 ASSETS = SCRIPTS.parent / "assets"
@@ -47,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--device") != "cpu":
         OnDevice(torch.device(config.getoption("--device"))).__enter__()
     config.addinivalue_line("markers", "slow: seconds long; `make quick` leaves it out")
+    config.addinivalue_line("markers", "as_measured: networks are judged by their predictions")
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +138,15 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     return cache
+
+
+@pytest.fixture(autouse=True)
+def _known_prompts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random networks, whose first predictions are noise, count as such that know their prompt
+    without CFG, but in tests of the decision."""
+    if request.node.get_closest_marker("as_measured") is None:
+        for module in (choose, own_steps):
+            monkeypatch.setattr(module, "SPREAD", math.inf)
 
 
 @pytest.fixture

@@ -45,7 +45,6 @@ class SamplerStep:
     denoised: Any = None
     clean: Any = None
     is_inserted = False
-    cfg_every = 1
 
     def __init__(
         self,
@@ -59,9 +58,12 @@ class SamplerStep:
         self.spent = 1 + done
         self.ahead = [level.ratio for level in ahead]
         self.has_prompt = has_tokens(model.guider)
-        self.is_undistilled = undistilled is not None
+        self._is_undistilled = undistilled is not None
         self.at, self.is_joint = model.at, model.is_joint
         self.evaluations_per_step = model.evaluations_per_step
+
+    def settle(self, may_be_off: bool) -> bool:
+        return self._is_undistilled
 
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         self.clean = where_finite(clean, self.denoised)
@@ -154,7 +156,8 @@ class Model:
                 if step is not None:
                     step.denoised = step.with_cfg = prediction
                 return prediction
-        share = self._engine.share_of_cfg(self.level(sigma[0]), self.rounds_are_made)
+        way, ratio = self._engine.way, self.level(sigma[0]).ratio
+        share = 0.0 if way is None else way.share_of_cfg(ratio, self.rounds_are_made)
         if step is None:
             return self.evaluate(x, sigma, share, **options)
         found: list[Tensor] = []

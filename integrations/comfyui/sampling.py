@@ -4,7 +4,7 @@ A wrapper of `sampler.sample` splits the sampler's run at the noise level of the
 runs down to that level, the rounds replace its latents, and the sampler runs on from there, like
 the second of two `KSampler (Advanced)` nodes. So every sampler works unchanged, whatever its order
 or noise. Where rounds would lose the prompt, it is split after each step at high noise, and samples
-are moved there (`guidance.own_steps`).
+are moved there (`guidance.ways.own_steps`).
 
 If several runs generate one image, only one of them makes the rounds. The full schedule, from which
 the runs' sigmas were sliced, determines which one. Moves at the sampler's own steps begin in the
@@ -26,7 +26,6 @@ from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Perturb, Prediction, Step
-from vendi_guidance.guidance.timing import is_distilled
 
 from .memory import MemoryStore, digest
 from .model import Model, OwnStep, SamplerStep
@@ -214,32 +213,35 @@ class _Run:
             return Step(index, count, x, prompts=self.prompts, network=network, first=noise)
 
         known = None
-        if not (self.engine.is_decided or follows_a_run):
-            known = self._decide(own_step(self.first, x), guided, extra_args)
+        if self.engine.way is None:
+            known = self._decide(own_step(self.first, x), guided, extra_args, follows_a_run)
         if self.engine.guides_own_steps:
             return self._with_own_steps(guided, run, own_step, x, sigmas, extra_args, callback)
         # with few steps the rounds follow the step that is due; otherwise they precede it
-        follows = is_distilled(Step(0, count, x, network=SamplerStep((levels[0],) * 2, guided)))
+        facts, way = self.engine.facts, self.engine.way
+        follows = facts is not None and facts.is_distilled
         split = self._step_of_rounds(guided, x, levels, count, follows)
         guided.rounds_are_made = split < 0
-        if not 0 <= split < len(sigmas) - 1:
+        if way is None or not 0 <= split < len(sigmas) - 1:
             return run(x, sigmas, extra_args=extra_args, callback=callback)
         index = split + self.first
         before_and_after = levels[index - follows], levels[index]
         ahead = levels[index + 1 : count]
         network = SamplerStep(before_and_after, guided, self.undistilled, index, ahead)
         step = Step(index - follows, count, x, prompts=self.prompts, network=network, first=noise)
-        self.progress.rounds = self.engine.evaluations(step)
+        self.progress.rounds = way.evaluations(step)
         if split > 0:
             own_args, known = {**extra_args}, None  # samplers add to it
             x = run(x, sigmas[: split + 1], extra_args=own_args, callback=callback)
         step = replace(step, latents=x)
         return self._with_rounds(guided, run, step, split, known, sigmas, extra_args, callback)
 
-    def _decide(self, step: Step, model: Model, extra_args: dict[str, Any]) -> Tensor | None:
-        """Decide at an image's first step, before it is made, how the image is guided. Returns what
-        is predicted there without CFG, if that was found on the way."""
-        self.engine.observe(step)
+    def _decide(
+        self, step: Step, model: Model, extra_args: dict[str, Any], is_continued: bool
+    ) -> Tensor | None:
+        """Decide at the first step that is seen, before it is made, how the image is guided.
+        Returns what is predicted there without CFG, if that was found on the way."""
+        self.engine.observe(step, is_continued)
         known = vars(step.network).get("denoised")
         if known is not None and not (self.engine.guides_own_steps and model.cfg != 1):
             model.expect(step.latents, extra_args.get("model_options"), known)

@@ -26,7 +26,7 @@ from scripts.benchmarks.measuring import (
     ratio,
     table,
 )
-from vendi_guidance.guidance.budget import CANDIDATES
+from vendi_guidance.guidance.ways.budget import CANDIDATES
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
 from vendi_guidance.guidance.samples import ROWS_AT_ONCE, unit_rows
 from vendi_guidance.guidance.settings import SIGMA_SHARE

@@ -2,7 +2,7 @@
 
 \b
   python -m scripts.comparison.choose --set diversity=0.5 --seed 0 --seed 1000
-  python -m scripts.comparison.choose --constant vendi_guidance.guidance.own_steps:ABOVE=2
+  python -m scripts.comparison.choose --constant vendi_guidance.guidance.ways.own_steps:ABOVE=2
   python -m scripts.comparison.choose --method particle-guidance --model demo-photos
 
 Prints a table for each model, and which limits a setting exceeds, and adds a line for each to

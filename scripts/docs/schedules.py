@@ -20,7 +20,7 @@ from diffusers.pipelines.flux2.pipeline_flux2 import compute_empirical_mu
 
 from scripts.benchmarks.measuring import table
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.guidance.budget import own_evaluations
+from vendi_guidance.guidance.ways.budget import own_evaluations
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds

@@ -10,6 +10,7 @@ from peft import LoraConfig
 from vendi_guidance import Gaussian, VendiGuidance, VendiGuidedPixArtSigmaPipeline, vendi
 from vendi_guidance.features.probe import load_probe
 
+pytestmark = pytest.mark.as_measured
 ASSETS = Path(__file__).parents[2] / "assets"
 MODELS = {
     "demo-sdxl-turbo-lora": (StableDiffusionXLPipeline, "demo-probe", "waving hand", 4, 0.0),

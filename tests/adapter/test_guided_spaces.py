@@ -8,7 +8,8 @@ import torch
 from tests.adapter.test_mixins import make
 from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
 from vendi_guidance import VendiGuidance
-from vendi_guidance.guidance import own_steps
+from vendi_guidance.guidance import choose
+from vendi_guidance.guidance.ways import own_steps
 
 STEPS = 6  # DDIM's last one ends at no noise at all
 
@@ -122,7 +123,7 @@ def test_a_distilled_network_is_guided_at_its_own_steps_where_rounds_would_lose_
         return sdxl(**given, **VendiGuidance(**settings).on(sdxl))[0]
 
     for varied in (0.0, math.inf):
-        monkeypatch.setattr(own_steps, "VARIED", varied)
+        monkeypatch.setattr(choose, "VARIED", varied)
         with evaluations(sdxl.unet) as rows:
             pictures[varied] = latents()
         made[varied] = sum(rows) / 3 - is_lone  # who are asked once more whether they vary

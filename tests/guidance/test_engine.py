@@ -8,10 +8,9 @@ import torch
 from vendi_guidance import Gaussian, vendi
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.rounds import UNDISTILLED
+from vendi_guidance.guidance.ways.rounds import UNDISTILLED
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Rounds
 from vendi_guidance.guidance.step import Level, Step
-from vendi_guidance.guidance.timing import UNRESTORED
 
 SHAPE = (4, 4, 4)
 LEVEL = 0.2 * 64**0.5  # noise to signal, of the default settings, for latents of 64 numbers
@@ -28,7 +27,6 @@ class Network:
     evaluations_per_step = spent = 1
     ahead = ()
     has_prompt = is_undistilled = is_joint = False
-    cfg_every = 1
     highest = 1000.0  # the ratio that the model reaches
 
     def __init__(self, before, after):
@@ -36,6 +34,9 @@ class Network:
 
     def at(self, ratio):
         return Level(1.0, min(ratio, self.highest))
+
+    def settle(self, may_be_off):
+        return self.is_undistilled
 
     def restart(self, clean, noise):
         self.found = clean, noise
@@ -65,7 +66,7 @@ def step_of(network, index=0, count=20):
 
 
 def guided(settings=None, **how):
-    engine = Engine(settings or Rounds(), Memory(50))
+    engine = Engine(settings or Rounds(proposal="gradient"), Memory(50))
     network = BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
     return engine, network, engine.modify(step_of(network, **how))
 
@@ -81,19 +82,14 @@ def test_guided_rounds_make_samples_differ_at_the_level_where_the_step_ends():
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
 
 
-@pytest.mark.parametrize(
-    ("more", "factor"),
-    [({"evaluations_per_step": 2}, 1 / UNRESTORED), ({"is_undistilled": True}, UNDISTILLED)],
-)
-def test_moves_are_longer_where_later_steps_restore_what_prompts_name(more, factor):
+def test_moves_are_longer_where_an_undistilled_network_answers():
     def moved(diversity, **more):
         network = BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
         vars(network).update(more)
         settings = Rounds(rounds=4, candidates=1, diversity=diversity)
         return Engine(settings, Memory(50)).modify(step_of(network)).latents
 
-    assert factor > 1
-    torch.testing.assert_close(moved(0.5, **more), moved(0.5 * factor))
+    torch.testing.assert_close(moved(0.5, is_undistilled=True), moved(0.5 * UNDISTILLED))
 
 
 def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():

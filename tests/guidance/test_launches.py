@@ -6,8 +6,9 @@ import torch
 from tests.guidance.test_engine import BlackOrWhite
 from tests.helpers.launches import Launches
 from vendi_guidance.guidance.engine import Engine
+from vendi_guidance.guidance.facts import Facts
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.own_steps import OwnSteps
+from vendi_guidance.guidance.ways.own_steps import OwnSteps
 from vendi_guidance.guidance.settings import OBJECTIVES, Published, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.kernels.standard import Gaussian
@@ -54,9 +55,9 @@ def test_rounds_and_own_steps_launch_few_kernels_and_wait_for_none(objective, ba
     network.denoised = torch.randn(batch, *TINY)
     step = drawn(batch, TINY, network=network, prediction=Prediction(network.denoised, 1.0, 8.0))
     score, candidates = filled(9, TINY).score(settings, step.prompts), torch.randn(2, batch, *TINY)
-    moves = OwnSteps(step, score, settings)
-    moves.move(step)  # compares the prompts, once a call
-    gradient, whole = counted(score.gradient, step), counted(moves.move, step)
+    moves = OwnSteps(Facts.of(step, score, settings), settings)
+    moves.on_step(step)  # compares the prompts, once a call
+    gradient, whole = counted(score.gradient, step), counted(moves.on_step, step)
     choice = counted(score.choose, step, candidates, candidates)
     assert choice.kernels <= MOST[objective] + 12 and choice.waits == 0
     assert gradient.kernels <= MOST[objective] + 12 and whole.kernels <= gradient.kernels + 80

@@ -28,12 +28,23 @@ from tests.integrations.test_comfyui_sampling import (
     noise_of,
     writes_into_its_sigmas,
 )
-from vendi_guidance.guidance import own_steps
+from vendi_guidance.guidance import choose
+from vendi_guidance.guidance.ways import own_steps
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.samples import lengths
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Prediction, Step
 from vendi_guidance.guidance.window import SlidingWindow
+
+
+@pytest.fixture(autouse=True)
+def _needs_cfg(_known_prompts, monkeypatch):
+    spread_counts_from(monkeypatch, 0.0)
+
+
+def spread_counts_from(monkeypatch, share):
+    for module in (choose, own_steps):
+        monkeypatch.setattr(module, "SPREAD", share)
 
 SHARES = torch.tensor([1.0, 0.8, 0.6, 0.4, 0.0])  # of noise, in a flow model
 
@@ -181,8 +192,9 @@ def test_other_wrappers_of_comfyui_still_count(tmp_path):
     assert wrappers == {"another": [darker]}
 
 
-def test_networks_that_know_their_prompts_make_rounds(tmp_path):
-    guider = Unet(network=Network(vague=0.9))
+def test_networks_that_know_their_prompts_make_rounds(tmp_path, monkeypatch):
+    spread_counts_from(monkeypatch, math.inf)
+    guider = Unet()
     draw(memory(tmp_path), guider)
     # the first prediction is the sampler's own
     assert guider.sigmas.count(float(SIGMAS[0])) == 1
@@ -269,7 +281,7 @@ def test_what_a_mask_keeps_is_no_part_of_the_distance(tmp_path, monkeypatch):
         seen.append(step.network.denoised)
         return step
 
-    monkeypatch.setattr(own_steps.OwnSteps, "move", move)
+    monkeypatch.setattr(own_steps.OwnSteps, "on_step", move)
     draw(memory(tmp_path), sampler=Masking(euler))
     assert len(seen) == 2
     assert all((it[..., :2] == 0.5).all() and (it[..., 2:] != 0.5).all() for it in seen)
@@ -288,7 +300,7 @@ def test_images_one_at_a_time_differ_from_those_of_the_session(tmp_path, monkeyp
     assert not torch.allclose(moved, stock, atol=1e-3)
     # to decide, and of another image of the prompt, which tells how varied they are
     top = float(SIGMAS[0])
-    assert guiders[1].seen == [(top, 1.0), plain.seen[0], (top, 1.0), *plain.seen[1:]]
+    assert guiders[1].seen == [(top, 1.0), (top, 1.0), *plain.seen]
     assert all(map(untouched, guiders)) and said[1] == "2 remembered"
     if kind == "file":
         [path] = tmp_path.iterdir()

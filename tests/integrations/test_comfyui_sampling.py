@@ -14,7 +14,8 @@ from integrations.comfyui.memory import MemoryStore
 from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
-from vendi_guidance.guidance import budget, noise, timing
+from vendi_guidance.guidance import noise
+from vendi_guidance.guidance.ways import budget
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.settings import Rounds
@@ -238,7 +239,7 @@ def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_
     before, after = seen[: AT + 1 + EVALUATIONS], seen[AT + 1 + EVALUATIONS :]
     assert all(scales == {1.0} for _, scales in before)
     half = 1 + Rounds.cfg * (CFG - 1)
-    assert all(cfg == {half if sigma > timing.CFG_STOP else 1.0} for sigma, cfg in after)
+    assert all(cfg == {half if sigma > budget.CFG_STOP else 1.0} for sigma, cfg in after)
     assert {getattr(guider, name) for name in names} == {CFG}
 
 
@@ -269,7 +270,7 @@ def test_evaluations_are_counted_in_conditions_where_negative_prompts_always_are
     with caplog.at_level("INFO"):
         draw(memory(tmp_path), guider, sigmas=torch.linspace(14.6, 0, 21))
         draw(None, plain, sigmas=torch.linspace(14.6, 0, 21))
-    [said] = caplog.messages
+    [_, said] = caplog.messages
     assert said.startswith(f"{guider.conditions / plain.conditions:.3g} times the stock call's")
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from scripts.comfyui.page import EXAMPLES, open_example, run_example
 from scripts.comfyui.server import EXAMPLE, as_prompt, serve
-from vendi_guidance.guidance.budget import CANDIDATES, LEAST, ROUNDS
+from vendi_guidance.guidance.ways.budget import CANDIDATES, LEAST, ROUNDS
 
 if "COMFYUI" not in os.environ:
     pytest.skip(

@@ -15,7 +15,7 @@ from scripts.comparison.pages import Result, Row, table_of
 from scripts.comparison.scores import COLUMNS, TASTE
 from scripts.comparison.taste import Taste
 from tests.helpers.commands import Killed, assert_refused, contents, invoke, succeeds
-from vendi_guidance.guidance import own_steps, timing
+from vendi_guidance.guidance import choose as tree, facts
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.scores.subsampling import Estimate
 
@@ -101,7 +101,7 @@ def test_a_method_is_at_its_best_at_the_largest_value_within_all_limits(tmp_path
     assert len(best_of("demo-sdxl", ())) == len(best_of(MODEL, ["select"])) == 2
 
 
-TIMING = "vendi_guidance.guidance.timing"
+FACTS = "vendi_guidance.guidance.facts"
 PLAIN = {"looks": 2.0, "named kept": 0.9, "fidelity": 0.95, "FD": 10.0}
 
 
@@ -125,20 +125,20 @@ def compared(monkeypatch):
         return Result(model, [Row(plain, estimates(), {}), Row(tried, worse(), {})])
 
     monkeypatch.setattr(choose, "compare", compare)
-    monkeypatch.setattr(timing, "FEW", timing.FEW)  # so that both are restored
-    monkeypatch.setattr(own_steps, "FEW", timing.FEW)
+    monkeypatch.setattr(facts, "FEW", facts.FEW)  # so that both are restored
+    monkeypatch.setattr(tree, "FEW", facts.FEW)
     return calls
 
 
 def test_a_setting_is_tried_on_tuning_prompts_and_a_line_of_it_is_added(compared, tmp_path):
-    words = ("--set", "level=0.3", "--constant", f"{TIMING}:FEW=7", "--open", 2, "--named", 3)
+    words = ("--set", "level=0.3", "--constant", f"{FACTS}:FEW=7", "--open", 2, "--named", 3)
     words += ("--seed", 0, "--seed", 9, "--output", tmp_path, "--log", tmp_path / "log.jsonl")
     printed = succeeds(choose.main, *words).output
     assert [model for model, *_ in compared] == choose.CHOSEN_ON
     assert all(lines == {"open": 2, "named": 3} for _, lines, _ in compared)
-    name = f"default-0.5-level=0.3-{TIMING}:FEW=7-{choose.code()}"
+    name = f"default-0.5-level=0.3-{FACTS}:FEW=7-{choose.code()}"
     assert compared[0][2] == [(s, each) for s in (0, 9) for each in ("unguided", name)]
-    assert timing.FEW == own_steps.FEW == 7  # where it is imported by name, too
+    assert facts.FEW == tree.FEW == 7  # where it is imported by name, too
     first, *_ = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
     assert first["settings"] == {"diversity": 0.5, "level": 0.3} and first["seeds"] == [0, 9]
     assert first["scores"]["FD"] == 10.5 and first["unguided"] == PLAIN
@@ -159,7 +159,7 @@ def test_limits_are_wider_at_diversity_1_and_a_score_without_references_has_none
     [
         ("--set=level", "'level' is not NAME=VALUE"),
         ("--set=level=-1", "level"),
-        (f"--constant={TIMING}:NO=1", "NO"),
+        (f"--constant={FACTS}:NO=1", "NO"),
     ],
 )
 def test_what_cannot_be_set_is_an_error(compared, words, named):

@@ -19,11 +19,11 @@ from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.prompts import ComparedPrompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.adapter.undistilled import Undistilled, check_undistilled
-from vendi_guidance.guidance.engine import ALONE, Engine
+from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Published, Rounds
 from vendi_guidance.guidance.step import Step
-from vendi_guidance.guidance.timing import cfg_every, is_distilled
+from vendi_guidance.guidance.ways.stock import Way
 
 
 class Call:
@@ -143,8 +143,8 @@ class Call:
         """Why guidance is on and yet none of the call's `count` steps was guided, or None."""
         if self._is_guided or self.settings.is_off:
             return None
-        if (why := self._engine.why_off) is not None:
-            return None if why == ALONE else why
+        if (way := self._engine.way) is not None and way.title == Way.title:
+            return self._engine.why_off
         if count == 1:
             return "it has one step, after which nothing is left to guide: use more steps"
         scheduler = type(pipeline.scheduler).__name__
@@ -160,15 +160,12 @@ class Call:
         network = self._network if is_known else None
         first = None if self.watch is None else self.watch.first
         step = replace(step, network=network, first=first)
-        if network is not None and isinstance(self.settings, Rounds):
-            may_be_off = is_distilled(step) and self.settings.proposal != "prompt"
-            # after the last step, a prediction without LoRAs would be a blurred image
-            network.settle(may_be_off and not step.is_last)
         is_due = self._engine.observe(step) and is_known
         is_due = is_due and (step.is_last or can_continue(step.pipeline.scheduler))
-        if network is not None:
-            network.cfg.share = self._engine.share_of_cfg(network.levels[1], is_due)
-            if self._engine.is_undecided(step):
+        way = self._engine.way
+        if network is not None and way is not None:
+            network.cfg.share = way.share_of_cfg(network.levels[1].ratio, is_due)
+            if way.may_skip(step):
                 network.predict_the_same(step.latents)
         return is_due
 
@@ -198,5 +195,4 @@ class Call:
             return
         self.watch = Watch(pipeline.scheduler, self.close)
         if isinstance(self.settings, Rounds):
-            every = cfg_every(self.settings)
-            self._network = Network(pipeline, self.watch, self._undistilled, every)
+            self._network = Network(pipeline, self.watch, self._undistilled)

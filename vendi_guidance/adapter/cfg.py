@@ -5,8 +5,7 @@ of a second evaluation, past those with prompts. Replacing the former by
 
     prompt output + share x (output without prompts - prompt output)
 
-multiplies what CFG adds by `share`. If the share is 0, or the difference is known from an earlier
-step, only the rows of the prompts are evaluated.
+multiplies what CFG adds by `share`. If the share is 0, only the rows of the prompts are evaluated.
 """
 
 import logging
@@ -47,18 +46,13 @@ class Evaluation(NamedTuple):
 class ScaledCFG:
     """Evaluates a pipeline's network so that CFG has only part of its effect.
 
-    While the share is between 0 and 1, what CFG adds is computed `every` N-th step and reused in
-    between.
-
     Attributes:
         keeps_rows: whether each evaluation has all rows that the pipeline gives, at the cost of all
             of them, because attention processors that are not of diffusers may treat the halves of
             CFG themselves.
     """
 
-    def __init__(
-        self, pipeline: Any, watch: Watch, every: int = 1, keeps_rows: bool = False
-    ) -> None:
+    def __init__(self, pipeline: Any, watch: Watch, keeps_rows: bool = False) -> None:
         # of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step
         # always uses full CFG, because the batch size is not known yet
         self.share = 1.0
@@ -70,18 +64,13 @@ class ScaledCFG:
         self.keeps_rows = keeps_rows
         self._pipeline = pipeline
         self._watch = watch
-        self._every = every
         self._key: object = None  # of the step of `evaluations`
-        self._step = 0
         self._share = 1.0  # at that step
-        # position of the evaluation in its step -> (step it was computed at, difference)
-        self._differences: dict[int, tuple[int, Tensor]] = {}
 
     def forget(self) -> None:
         """Release the tensors of the last step."""
         self.evaluations = []
         self.known = None
-        self._differences = {}
 
     def compare(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Drop what was computed for the next step if the user's callback changed one of its
@@ -89,7 +78,6 @@ class ScaledCFG:
         if all(same(before[name], after[name]) for name in before):
             return
         self.known = None
-        self._differences = {}
         latents = after.get("latents")
         if latents is not None and self._watch.steps and len(latents) != len(self._watch.step[0]):
             self.share = 1.0
@@ -128,8 +116,8 @@ class ScaledCFG:
     def evaluate(self, evaluation: Evaluation) -> Any:
         """The output that the pipeline gets from its network."""
         if self._key != self._watch.key:
-            self._key, self._step, self.evaluations = self._watch.key, self._watch.steps, []
-            self._share = self.share if self._step else 1.0
+            self._key, self.evaluations = self._watch.key, []
+            self._share = self.share if self._watch.steps else 1.0
         output = self._forward(evaluation) if self._share == 1 else self._scaled(evaluation)
         # pipelines may change an argument's items before the next evaluation
         own = {name: {**it} if type(it) is dict else it for name, it in evaluation.kwargs.items()}
@@ -138,19 +126,13 @@ class ScaledCFG:
 
     def _scaled(self, evaluation: Evaluation) -> Any:
         """The output for a share below 1."""
-        position, rows = len(self.evaluations), evaluation.rows
-        first = self.evaluations[0] if position else None  # a later one is without the prompts
-        prompts = self.prompt_rows(first or evaluation)
+        first = self.evaluations[0] if self.evaluations else None  # a later one has no prompts
+        rows, prompts = evaluation.rows, self.prompt_rows(first or evaluation)
         is_alone = not first and prompts == slice(0, rows)
-        computed_at, difference = self._differences.get(position, (self._step, None))
-        is_fresh = 0 < self._step - computed_at < self._every
-        if not self._share or not is_fresh or difference is None or len(difference) != rows:
-            difference = None
-        if self._share and difference is None and not is_alone:
+        if self._share and not is_alone:
             raw = self._forward(evaluation)
             output = tensor_of(raw)
             own = repeated_rows(tensor_of(first.output if first else raw)[prompts], rows)
-            self._differences[position] = self._step, output - own
             return in_form_of(raw, own.lerp(output, self._share))
         if first:
             raw, output = first.output, self.prompt_output
@@ -161,10 +143,7 @@ class ScaledCFG:
                 raw = self._forward(evaluation if whole else evaluation.of_rows(prompts))
             output = tensor_of(raw)
             output = output[prompts] if len(output) == rows else output
-        output = repeated_rows(output, rows)
-        if difference is not None:
-            output = output + self._share * difference
-        return in_form_of(raw, output)
+        return in_form_of(raw, repeated_rows(output, rows))
 
     def _forward(self, evaluation: Evaluation) -> Any:
         self.rows_evaluated += evaluation.rows

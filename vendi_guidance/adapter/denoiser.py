@@ -59,18 +59,17 @@ class Network:
 
     Args:
         watch: watches the pipeline's scheduler; enter its context first.
-        undistilled: see `VendiGuidance`. For "auto", call `settle` after each step.
-        cfg_every: see `ScaledCFG`; the `share` of `cfg` may be set after each step.
+        undistilled: see `VendiGuidance`; "auto" is decided by `settle`.
+
+    Attributes:
+        cfg: evaluates the network; its `share` may be set after each step.
     """
 
-    def __init__(
-        self, pipeline: Any, watch: Watch, undistilled: Undistilled = None, cfg_every: int = 1
-    ) -> None:
+    def __init__(self, pipeline: Any, watch: Watch, undistilled: Undistilled = None) -> None:
         components = (getattr(pipeline, name, None) for name in NETWORKS)
         modules = [module for module in components if isinstance(module, nn.Module)]
         keeps_rows = any(map(has_own_processors, modules))
-        self.cfg = ScaledCFG(pipeline, watch, cfg_every, keeps_rows)
-        self.cfg_every = cfg_every
+        self.cfg = ScaledCFG(pipeline, watch, keeps_rows)
         self._pipeline = pipeline
         self._part = partial(_part, is_last=family_of(pipeline).latents_last)
         self._watch = watch
@@ -82,7 +81,6 @@ class Network:
             undistilled = None
         self._is_auto = undistilled == AUTO
         self._undistilled = None if self._is_auto else undistilled
-        self._loras_distill: bool | None = None  # None until `settle` has measured it
         self._patches = [
             Patch(module, entry_of(module), partial(self._wrap, module), watch.is_here)
             for module in modules
@@ -103,18 +101,12 @@ class Network:
         self._undo.close()
         self.cfg.forget()
 
-    @property
-    def is_undistilled(self) -> bool:
+    def settle(self, may_be_off: bool) -> bool:
+        """See `Denoiser`. With undistilled="auto", LoRAs are taken to have distilled the network if
+        its first prediction without them is blurred."""
+        if self._is_auto and may_be_off and self._contrast_without_loras() < BLURRED:
+            self._undistilled = ADAPTERS
         return self._undistilled is not None
-
-    def settle(self, may_be_off: bool) -> None:
-        """With undistilled="auto", decide whether rounds after this step switch the LoRAs off: if
-        they `may_be_off`, and are what distilled the network, which is measured once."""
-        if not self._is_auto:
-            return
-        if may_be_off and self._loras_distill is None:
-            self._loras_distill = self._contrast_without_loras() < BLURRED
-        self._undistilled = ADAPTERS if may_be_off and self._loras_distill else None
 
     def _contrast_without_loras(self) -> float:
         """The standard deviation of the first sample's prediction without LoRAs, as a share of the

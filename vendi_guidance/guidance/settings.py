@@ -26,7 +26,7 @@ SIGMA_PROMPT = 0.3
 """The published bandwidth, for unit-length pooled CLIP embeddings; they are about 1 apart."""
 
 PROPOSALS = ("gradient", "prompt", "steps")
-"""What can propose moves: see `engine.PROPOSERS`."""
+"""What can propose moves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ class Rounds(Settings):
         int,
         least=1,
         typical="1 to 3",
-        none="2, or 3 where the budget pays for more than 16 evaluations in rounds",
+        none="2",
     )
     level: float = setting(0.2, above=True, typical="0.05 to 0.4")
     cfg: float = setting(0.5, most=1, typical="0.25 to 1")
@@ -145,6 +145,12 @@ class Rounds(Settings):
     def is_off(self) -> bool:
         """Whether guidance does nothing, so that the pipeline is the stock one."""
         return self.diversity == 0
+
+    @property
+    def wants_rounds(self) -> bool:
+        """Whether rounds are asked for, whatever the network: by name or by their number."""
+        is_counted = (self.rounds, self.candidates) != (None, None)
+        return self.proposal == "gradient" or (self.proposal is None and is_counted)
 
 
 @dataclass(frozen=True, kw_only=True)

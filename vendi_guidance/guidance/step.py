@@ -64,11 +64,6 @@ class Denoiser(Protocol):
         """The noise-to-signal ratios at which the remaining steps begin."""
 
     @property
-    def cfg_every(self) -> int:
-        """N if steps with less than full CFG compute its difference at every N-th step and reuse it
-        in between."""
-
-    @property
     def denoised(self) -> Tensor:
         """(b, ...) clean latents predicted at the step, without CFG."""
 
@@ -76,9 +71,9 @@ class Denoiser(Protocol):
     def has_prompt(self) -> bool:
         """Whether the network takes token embeddings of a prompt, which can be perturbed."""
 
-    @property
-    def is_undistilled(self) -> bool:
-        """Whether `denoise` uses the network that the sampler's was distilled from."""
+    def settle(self, may_be_off: bool) -> bool:
+        """Decide for the call whether `denoise` uses the network that the sampler's was distilled
+        from, and return it. LoRAs that distilled it are switched off only if they `may_be_off`."""
 
     @property
     def is_joint(self) -> bool:

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import all_weights, reason
-from vendi_guidance.guidance.timing import FEW
+from vendi_guidance.guidance.facts import FEW
 from vendi_guidance.runs.models import (
     CONFIG,
     INDEX,

@@ -1,0 +1,138 @@
+"""What is known of a call when it is decided how the call is guided.
+
+Noise levels are ratios of noise to signal: infinite for pure noise, 0 for a clean image.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import Tensor
+
+from vendi_guidance.guidance.noise import Noise
+from vendi_guidance.guidance.samples import lengths
+from vendi_guidance.guidance.score import SAME, Score, between
+from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.step import Denoiser, Step
+
+FEW = 9
+"""A call without CFG of up to this many steps is taken to use a distilled network: Z-Image Turbo
+takes 9. With CFG, joint networks make rounds in such short calls."""
+
+WITHOUT_CFG = 1.5
+"""Evaluations per step, on average, below which a call counts as one without CFG: some samplers
+have CFG at a few steps only."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of one call, found once, at its first step that is seen.
+
+    Attributes:
+        steps: of the call.
+        scheduled: steps of the schedule, of which image-to-image calls make the last ones.
+        start: the noise-to-signal ratio at which the first step begins.
+        ahead: those at which the later steps begin.
+        evaluations: of the network, per step of the stock call: 1, or 2 with classifier-free
+            guidance (CFG).
+        wanted: the ratio where looks are decided: `Rounds.level` x sqrt(D), for latents of D
+            numbers, since the noise that hides an image grows with its size.
+        images: in flight.
+        remembered: finished images in the window.
+        is_joint, has_prompt: see `Denoiser`.
+        has_fixed_end: see `Step`.
+        is_continued: whether an earlier run of a sampler began the images.
+        score: what guidance raises.
+        step: the step.
+    """
+
+    steps: int
+    scheduled: int
+    start: float
+    ahead: tuple[float, ...]
+    evaluations: float
+    wanted: float
+    images: int
+    remembered: int
+    is_joint: bool
+    has_prompt: bool
+    has_fixed_end: bool
+    is_continued: bool
+    score: Score = field(repr=False)
+    step: Step = field(repr=False)
+
+    @classmethod
+    def of(cls, step: Step, score: Score, settings: Rounds, is_continued: bool = False) -> "Facts":
+        """The facts at a step with its `network`; RuntimeError if it has none."""
+        network = network_of(step)
+        return cls(
+            steps=step.count,
+            scheduled=max(step.count, step.scheduled),
+            start=network.levels[0].ratio,
+            ahead=tuple(network.ahead),
+            evaluations=network.evaluations_per_step,
+            wanted=settings.level * step.latents[0].numel() ** 0.5,
+            images=len(step.latents),
+            remembered=len(score.window) + (len(score.exemplars) if score.exemplars else 0),
+            is_joint=network.is_joint,
+            has_prompt=network.has_prompt,
+            has_fixed_end=step.has_fixed_end,
+            is_continued=is_continued,
+            score=score,
+            step=step,
+        )
+
+    @property
+    def has_cfg(self) -> bool:
+        """Whether the stock call has CFG, at half of its steps or more."""
+        return self.evaluations >= WITHOUT_CFG
+
+    @property
+    def is_distilled(self) -> bool:
+        """Whether the network is taken to be distilled: few steps, without CFG."""
+        return not self.has_cfg and self.scheduled <= FEW
+
+    @cached_property
+    def is_undistilled(self) -> bool:
+        """Whether the network that this one was distilled from answers in its place: not after a
+        call's last step, since what it predicts is blurred."""
+        return network_of(self.step).settle(self.is_distilled and self.steps > 1)
+
+    @cached_property
+    def are_lone(self) -> bool:
+        """Whether each image is its prompt's only one."""
+        similarity = self.score.objective.similarity(self.step.prompts, self.step.latents.float())
+        return bool((similarity > SAME).sum() == len(similarity))
+
+    @cached_property
+    def lone_distances(self) -> Tensor:
+        """(b, 1) how far the prediction of another sample would be from each lone one's, as a share
+        of its norm: one evaluation of the network tells, from other noise."""
+        network = network_of(self.step)
+        level, clean = network.levels[0], network.denoised
+        noise = level.noise * Noise(self.step.first_latents).like(clean)
+        return lengths(network.denoise(noise, level) - clean) / lengths(clean)
+
+    @cached_property
+    def spread(self) -> float:
+        """How far first predictions of clean latents, without CFG, are from one another, as a share
+        of their norm: the mean of `distances`."""
+        return float(self.distances(self.step).nanmean())
+
+    def distances(self, step: Step) -> Tensor:
+        """(b, 1) the median distance of each sample's prediction to the others' for its prompt, as
+        a share of its norm; where it is its prompt's only one, the mean of the other samples, or
+        `lone_distances` where all are."""
+        if self.are_lone and len(step.latents) == self.images:
+            return self.lone_distances
+        clean = network_of(step).denoised
+        found = between(clean, self.score.objective.similarity(step.prompts, clean)) / lengths(clean)
+        # the lower median: on GPUs, `nanmedian` has no deterministic algorithm
+        own = found.nanquantile(0.5, dim=1, keepdim=True, interpolation="lower")
+        return own.where(own.isfinite(), own.nanmean()).nan_to_num(0)  # copies of one
+
+
+def network_of(step: Step) -> Denoiser:
+    """The step's network; RuntimeError if it has none."""
+    if step.network is None:
+        raise RuntimeError("rounds need the network")
+    return step.network

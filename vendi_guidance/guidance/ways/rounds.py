@@ -1,0 +1,140 @@
+"""Rounds: guidance at one noise level, where the network predicts again after each move.
+
+What a prompt leaves open is decided at high noise. At one level there, with signal a and noise s,
+the same denoising step is repeated. Each round adds fresh noise to the predicted clean latents x0,
+moves along the gradient of the diversity score, and predicts again:
+
+    z = a x0 + s eps,    z <- z + a eta (1 - r/R) d grad Score / |grad Score|,    x0 = predict(z)
+
+for r = 0 ... R-1, where eta is proportional to `diversity`; the move keeps |z|. The unit of length,
+d, is 0.6 times the largest distance between a sample's first prediction and another's for the same
+prompt: it is small where the prompt says much, and large where it leaves much open. Each round
+draws several eps per sample and keeps the one whose prediction differs most from those of the other
+samples. The network undoes moves that contradict the prompt and keeps the others. Moves fade, so
+that the last rounds end on images that the network itself would generate.
+"""
+
+import logging
+import math
+from dataclasses import replace
+
+import torch
+
+from vendi_guidance.guidance.facts import Facts, network_of
+from vendi_guidance.guidance.noise import Noise
+from vendi_guidance.guidance.samples import lengths
+from vendi_guidance.guidance.score import between, spread
+from vendi_guidance.guidance.settings import DIVERSITY, Rounds
+from vendi_guidance.guidance.step import Prediction, Step
+from vendi_guidance.guidance.ways import budget
+from vendi_guidance.guidance.ways.level import level_of, remark, shortening
+from vendi_guidance.guidance.ways.stock import Way
+
+FIRST_MOVE = 2.65
+"""eta at the default diversity."""
+
+ALONE = 2.0
+"""Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
+a prediction moves under fresh noise (measured: about 2)."""
+
+LONGER = 2.0
+"""Upper bound on the step length of short calls, as a multiple of the usual one."""
+
+UNDISTILLED = 1.6
+"""Factor of the length where an undistilled network predicts: the distilled one undoes some."""
+
+DUE_BELOW = 0.5
+"""Rounds of distilled networks follow the first step that ends below this share of the wanted
+level. A next step nearer to that level would undo much of them."""
+
+logger = logging.getLogger(__name__)
+
+
+class InRounds(Way):
+    """Rounds, made once in a call."""
+
+    title = "guided in rounds"
+
+    def __init__(self, facts: Facts, settings: Rounds) -> None:
+        self._facts, self._settings = facts, settings
+        self._are_made = False
+
+    def is_due(self, step: Step) -> bool:
+        """Whether rounds follow this step, or should have followed an earlier one.
+
+        With a distilled network: the first step that ends well below the wanted level. Otherwise:
+        the first step that starts nearer to the wanted level, in log ratio, than it ends, or the
+        last. A first step from pure noise counts only if it ends where all is decided and steps
+        follow.
+        """
+        if step.network is None or self._are_made:
+            return False
+        start, end = step.network.levels
+        if self._facts.is_distilled:
+            return end.ratio < DUE_BELOW * self._facts.wanted
+        if start.ratio == math.inf:
+            return end.ratio < budget.CFG_STOP and not step.is_last
+        is_last_chance = step.index + step.has_fixed_end >= step.count - 1
+        return is_last_chance or start.ratio * end.ratio <= self._facts.wanted**2
+
+    def on_step(self, step: Step) -> Step:
+        """Repeat a denoising step, with a move in each round.
+
+        Returns the step with latents at the level where it ended, from the last round's prediction;
+        samples for which these are not finite keep theirs.
+        """
+        self._are_made, facts, settings = True, self._facts, self._settings
+        network, score = network_of(step), facts.score
+        end, start = network.levels[1], level_of(step, facts)
+        self._say(step)
+        clean, noise = network.denoised, Noise(step.first_latents, step.prompts)
+        distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
+        rounds, candidates = budget.affordable(step, facts, settings)
+        longer = min(max(budget.asked_for(settings) / (rounds * candidates), 1.0), LONGER)
+        scale = FIRST_MOVE * settings.diversity / DIVERSITY * longer
+        scale *= shortening(step, start, facts) * (UNDISTILLED if facts.is_undistilled else 1.0)
+
+        for done in range(rounds):
+            at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
+            direction = score.gradient(at)
+            fading = scale * (1 - done / rounds)
+            moved = []
+            for _ in range(candidates):
+                z = start.mix(clean, noise.like(clean))
+                # a share of |z|; NaN, so no move, while a sample alone has no distance yet
+                length = fading * start.signal * distance / lengths(z)
+                moved.append(score.move(z, direction, length.nan_to_num(0)))
+            before, tried = clean, torch.stack(moved)
+            predicted = network.denoise(tried.flatten(0, 1), start).view(tried.shape)
+            noisy, clean = score.choose(step, tried, predicted)
+            distance = distance.where(distance.isfinite(), ALONE * lengths(before - clean))
+
+        remaining = (noisy - start.signal * clean) / start.noise
+        network.restart(clean, remaining)
+        return step.with_finite_latents(end.mix(clean, remaining))
+
+    def share_of_cfg(self, ratio: float, are_made: bool = False) -> float:
+        """None before the rounds; after them a part, down to low noise."""
+        is_after = are_made or self._are_made
+        return budget.share_of_cfg(ratio, self._settings) if is_after else 0.0
+
+    def may_skip(self, step: Step) -> bool:
+        """Nothing is decided above the level of the rounds: steps there take one prediction."""
+        network = step.network
+        if network is None or self._are_made or self._facts.is_distilled or len(network.ahead) < 2:
+            return False
+        start, end = network.ahead[:2]
+        return start * end > self._facts.wanted**2
+
+    def evaluations(self, step: Step) -> int:
+        rounds, candidates = budget.affordable(step, self._facts, self._settings)
+        return rounds * candidates
+
+    def _say(self, step: Step) -> None:
+        if self._facts.is_distilled:
+            return logger.info("rounds are made %s", remark(self._facts, step))
+        stock = step.count * self._facts.evaluations
+        made = budget.own_evaluations(step, self._facts, self._settings) + self.evaluations(step)
+        if (times := made / stock) > 1:
+            logger.info("%.3g times the stock call's evaluations of the network", times)
+        return None
