@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "out" / "pages"
 
 OUTSIDE = {
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",

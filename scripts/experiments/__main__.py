@@ -1,6 +1,6 @@
 """Reproduce experiments of the papers behind the scores, on small data.
 
-Each command saves one figure and prints its numbers. docs/experiments.md explains the figures.
+Each command saves one figure and prints its numbers. docs/scores.md explains the figures.
 """
 
 from collections import Counter
