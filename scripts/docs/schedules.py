@@ -1,4 +1,4 @@
-"""Writes the table of docs/schedules.md: which noise levels the schedules of known models have.
+"""Writes a table of docs/your-model.md: which noise levels the schedules of known models have.
 
 `python -m scripts.docs.schedules` updates the page. The levels follow from the schedulers'
 configurations in schedules.json; no weights are needed.
@@ -27,14 +27,12 @@ from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.timing import cfg_every, level_of_rounds, wanted_ratio
 
-PAGE = Path(__file__).parents[2] / "docs" / "schedules.md"
+PAGE = Path(__file__).parents[2] / "docs" / "your-model.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
-SHOWN = 8  # levels that are listed; longer schedules are cut in the middle
+SHOWN = 4  # levels that are listed, from the first on
 
-COLUMNS = (
-    *("model", "noise to signal before each step"),
-    *("wanted", "rounds at (step)", "evaluations", "guided"),
-)
+BEFORE = "noise to signal before each step"
+COLUMNS = "model", BEFORE, "wanted", "rounds at (step)", "stock", "in rounds"
 
 
 class Schedule(NamedTuple):
@@ -114,9 +112,7 @@ def rows() -> str:
     for model in MODELS:
         starts, wanted, made, step, *costs = schedule_of(model)
         name = f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
-        listed = [shown(ratio) for ratio in starts]
-        if len(listed) > SHOWN:
-            listed[SHOWN // 2 : -SHOWN // 2] = ["..."]
+        listed = [*map(shown, starts[:SHOWN]), *["..."] * (len(starts) > SHOWN)]
         rounds = f"{shown(made)} ({step + 1})"
         cells.append([name, ", ".join(listed), shown(wanted), rounds, *costs])
     return table(COLUMNS, cells, 2)
@@ -130,8 +126,9 @@ def shown(ratio: float) -> str:
 
 
 def with_table(page: str, new: str) -> str:
-    """The page with its table replaced."""
-    return re.sub(r"(?:^\|.*\n)+", lambda _: new + "\n", page, flags=re.MULTILINE)
+    """The page with this table replaced, which has the column `BEFORE`."""
+    old = rf"^\|.*{BEFORE}.*\n(?:\|.*\n)+"
+    return re.sub(old, lambda _: new + "\n", page, flags=re.MULTILINE)
 
 
 def write_page() -> None:

@@ -1,15 +1,18 @@
 """Prepares the pages of the documentation site, and renders formulas in Markdown.
 
 The pages in docs/ can be read on GitHub as they are. For the site, `python -m scripts.docs.site`
-writes them to out/pages, adds pages from outside docs/ and converts notebooks. The Markdown
-extension renders formulas as SVG, which needs no scripts and no fonts in the browser.
+writes them to out/pages, adds pages from outside docs/ and the reference of public names, and
+converts notebooks. The Markdown extension renders formulas as SVG, which needs no scripts and no
+fonts in the browser.
 """
 
+import inspect
 import json
 import posixpath
 import re
 import shutil
 from html import escape, unescape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +22,25 @@ from markdown.extensions import Extension
 from markdown.postprocessors import Postprocessor
 from ziamath import Latex
 
+from vendi_guidance.lazy import homes_of
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "out" / "pages"
 
 OUTSIDE = {
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "integrations/comfyui/icon.svg": "figures/icon.svg",
 }
 """Files outside docs/ -> their names on the site."""
+
+REFERENCE = {
+    stub.relative_to(ROOT).as_posix(): f"reference/{stub.parent.name}.md"
+    for stub in (ROOT / "vendi_guidance").rglob("__init__.pyi")
+}
+"""Lists of public names -> pages with their docstrings on the site."""
 
 NOTEBOOK, ITS_PAGE = "quickstart.ipynb", "quickstart.md"
 
@@ -49,6 +61,9 @@ def write_pages(folder: Path = PAGES) -> None:
     shutil.copytree(ROOT / "docs", folder)
     for source, name in OUTSIDE.items():
         shutil.copyfile(ROOT / source, folder / name)
+    (folder / "reference").mkdir()
+    for stub, name in REFERENCE.items():
+        (folder / name).write_text(reference_page(stub), "utf-8")
     notebook = json.loads((folder / NOTEBOOK).read_text("utf-8"))
     (folder / ITS_PAGE).write_text(notebook_page(notebook), "utf-8")
     for page in folder.rglob("*.md"):
@@ -61,7 +76,7 @@ def site_markdown(markdown: str, name: str) -> str:
     blocks."""
     sources = {page: source for source, page in OUTSIDE.items()}
     folder = posixpath.dirname(sources.get(name, f"docs/{name}"))
-    pages = {f"docs/{NOTEBOOK}": ITS_PAGE} | OUTSIDE
+    pages = {f"docs/{NOTEBOOK}": ITS_PAGE} | OUTSIDE | REFERENCE
 
     def on_the_site(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(folder, link[1]))
@@ -69,6 +84,17 @@ def site_markdown(markdown: str, name: str) -> str:
         return posixpath.relpath(page, posixpath.dirname(name))
 
     return LINK.sub(on_the_site, MATH.sub(r"$$\n\1$$", markdown))
+
+
+def reference_page(stub: str) -> str:
+    """The public names of a package, in place of which mkdocstrings puts their docstrings."""
+    package = posixpath.dirname(stub).replace("/", ".")
+    parts = [f"# {package}", inspect.getdoc(import_module(package)) or ""]
+    for name, home in homes_of(str(ROOT / stub)).items():
+        # griffe finds pipelines where their files are
+        home = home.replace("vendi_guidance.pipelines", "pipelines")
+        parts.append(f"::: {home}.{name}")
+    return "\n\n".join(parts) + "\n"
 
 
 class Formulas(Extension, Postprocessor):

@@ -1,6 +1,6 @@
 """Reproduce experiments of the papers behind the scores, on small data.
 
-Each command saves one figure and prints its numbers. docs/experiments.md explains the figures.
+Each command saves one figure and prints its numbers. docs/scores.md explains the figures.
 """
 
 from collections import Counter
@@ -22,10 +22,11 @@ from scripts.demo.emoji import KERNELS, caption
 from scripts.experiments import convergence, samples
 from scripts.experiments.convergence import BLACK, BLUE, VERMILION, output_option, save
 from scripts.experiments.samples import SCORES, Scores
-from vendi_guidance import Gaussian, RandomFourier, find_modes
+from vendi_guidance import Gaussian
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
+from vendi_guidance.scores import RandomFourier, find_modes
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 

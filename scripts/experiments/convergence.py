@@ -16,9 +16,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from vendi_guidance import Cosine, Gaussian, Nystrom, RandomFourier, convergence, rke, vendi
+from vendi_guidance import Cosine, Gaussian, rke, vendi
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.scores import Nystrom, RandomFourier, convergence
 from vendi_guidance.scores.intervals import Score
 from vendi_guidance.storage.files import whole_file
 

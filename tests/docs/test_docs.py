@@ -10,8 +10,9 @@ import torch
 from diffusers import StableDiffusionXLPipeline
 from PIL import Image
 
+from tests.helpers.batches_at_hand import sample_images, save_batch
 from tests.helpers.tiny_encoders import save_dinov2
-from vendi_guidance import VendiGuidance, VendiGuidedSDXLPipeline
+from vendi_guidance import SlidingWindow, VendiGuidance, VendiGuidedSDXLPipeline
 from vendi_guidance.adapter.modular import DiversityStep
 from vendi_guidance.commands import COMMANDS, main
 
@@ -22,7 +23,10 @@ PAGES += sorted(DOCS.rglob("*.md"))
 
 # pages whose code needs nothing from elsewhere, and those where small models take others' places
 ALONE = ["docs/scores.md", "docs/evaluation.md", "docs/theory.md"]
-WITH_MODELS = ["README.md", "docs/index.md", "docs/pipelines.md", "docs/dial.md"]
+WITH_MODELS = ["README.md", "docs/pipelines.md", "docs/dial.md"]
+
+
+NUMBER = re.compile(r"(?<![\w.])\d*\.?\d+(?!\w)")
 
 
 def blocks_of(page):
@@ -45,6 +49,9 @@ def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dinov2").mkdir()
     save_dinov2(tmp_path / "dinov2")
+    (tmp_path / "out").mkdir()
+    for name in ("plain", "guided"):
+        save_batch(tmp_path / "out" / name, sample_images(8), [{"prompt": "a cat"}] * 8)
     smaller = {
         "stabilityai/stable-diffusion-xl-base-1.0": str(tiny_sdxl_folder),
         "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS": str(ROOT / "assets" / "demo-pixart"),
@@ -52,6 +59,7 @@ def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_p
         "(1024, 1024)": "(16, 16)",
         "torch.float16\n": "torch.float32\n",  # which every CPU computes in
         "cuda": "cpu",
+        'image="dinov2", prompt="clip"': 'image="pixels", prompt="words"',
         "] * 8, ": "] * 2, num_inference_steps=3, ",
         "pipe(prompts, ": "pipe(prompts, num_inference_steps=3, ",
     }
@@ -72,23 +80,36 @@ def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_p
     for block in blocks_of(page):
         for long, short in smaller.items():
             block = block.replace(long, short)
+        block, _, _ = block.partition("pipe = blocks.")  # loads a model from elsewhere
         exec(block, names := names | given)
     if page == "docs/dial.md":
         assert (tmp_path / "waving.safetensors").exists()
+    if page == "docs/pipelines.md":
+        assert has_step(names["blocks"])
 
 
-def test_the_code_about_modular_pipelines_guides_their_loops():
-    def has_step(block):
-        return isinstance(block, DiversityStep) or any(map(has_step, block.sub_blocks.values()))
-
-    guiding, _, _ = "\n".join(blocks_of("docs/modular.md")).partition("pipe = ")  # loads a model
-    exec(guiding, names := {})
-    assert has_step(names["blocks"])
+def has_step(block):
+    return isinstance(block, DiversityStep) or any(map(has_step, block.sub_blocks.values()))
 
 
 def test_the_code_of_every_page_is_run():
     pages = [str(page.relative_to(ROOT)) for page in PAGES if "```python\n" in page.read_text()]
-    assert sorted(pages) == sorted([*ALONE, *WITH_MODELS, "docs/modular.md"])
+    assert sorted(pages) == sorted([*ALONE, *WITH_MODELS])
+
+
+def test_a_number_in_a_link_stands_in_the_section_that_it_leads_to():
+    quoted = [it for page in PAGES for it in quotes(page)]
+    assert len(quoted) > 10
+    for link, target, anchor in quoted:
+        known = set(map(float, NUMBER.findall(sections(target)[anchor])))
+        assert known.issuperset(map(float, NUMBER.findall(link))), (link, target.name, anchor)
+
+
+def test_a_window_takes_the_memory_that_the_table_of_costs_says():
+    said = map(int, re.findall(r" (\d+) MB", sections(DOCS / "benchmarks.md")["what-a-call-costs"]))
+    for latents, prompt, megabytes in zip((65_536, 262_144), (1280, 2048), said, strict=True):
+        assert "float32" in str(SlidingWindow(300).dtype)
+        assert 300 * (latents + prompt) * 4 / 1e6 == pytest.approx(megabytes, abs=0.5)
 
 
 def command_lines():
@@ -153,15 +174,22 @@ def broken_links(page):
             continue
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
+        if not target.exists() or (anchor and anchor not in sections(target)):
             broken.append(link)
     return broken
 
 
-def anchors(page):
-    """Of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+def sections(page):
+    """Anchors of a page's headings, as GitHub makes them -> text up to the next heading."""
+    parts = re.split(r"^#+ (.+)$", without_code(page), flags=re.MULTILINE)[1:]
+    anchors = [re.sub(r"[^\w\- ]", "", it.lower()).replace(" ", "-") for it in parts[::2]]
+    return dict(zip(anchors, parts[1::2], strict=True))
+
+
+def quotes(page):
+    """The text, page and anchor of links whose text has a number."""
+    links = re.findall(r"\[([^][]*\d[^][]*)\]\(([^)\s#:]*)#([^)\s]+)\)", without_code(page))
+    return [(text, page.parent / to if to else page, anchor) for text, to, anchor in links]
 
 
 def without_code(page):

@@ -14,10 +14,10 @@ from latex2mathml.converter import convert
 from markdown import markdown
 from ziamath import Latex
 
-import vendi_guidance
 from scripts.docs.docstrings import Docstrings
-from scripts.docs.site import PAGES, makeExtension, write_pages
+from scripts.docs.site import PAGES, REFERENCE, makeExtension, reference_page, write_pages
 from tests.docs.test_docs import broken_links, without_code
+from tests.helpers.public import PUBLIC
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -55,21 +55,24 @@ def test_the_pages_of_the_site_link_to_one_another(tmp_path):
     assert [link for page in pages.values() for link in broken_links(page)] == []
 
 
-def results_of_public_functions():
-    """The names of the dataclasses and tuples that they return."""
-    public = [getattr(vendi_guidance, name) for name in vendi_guidance.__all__]
-    functions = [one for one in public if not inspect.isclass(one)]
+def test_what_public_functions_return_is_public():
+    functions = [one for one in PUBLIC.values() if not inspect.isclass(one)]
     returned = [inspect.signature(one).return_annotation for one in functions]
     kinds = {kind for one in returned for kind in (one, *get_args(one)) if inspect.isclass(kind)}
-    return {one.__name__ for one in kinds if is_dataclass(one) or hasattr(one, "_fields")}
-
-
-def test_the_reference_has_every_public_name_and_every_result_once():
-    pages = "\n".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md"))
-    shown = re.findall(r"^::: [\w.]+\.(\w+)$", pages, re.MULTILINE)
-    results = results_of_public_functions()
+    results = {one.__name__ for one in kinds if is_dataclass(one) or hasattr(one, "_fields")}
     assert {"Interval", "Convergence", "Mode", "Comparison", "ManifoldScores"} <= results
-    assert sorted(shown) == sorted({*vendi_guidance.__all__, *results})
+    assert results <= PUBLIC.keys()
+
+
+def test_the_reference_shows_every_public_name_where_it_is_defined():
+    pages = "\n".join(map(reference_page, REFERENCE))
+    shown = re.findall(r"^::: ([\w.]+)\.(\w+)$", pages, re.MULTILINE)
+    homes = {name: one.__module__ for name, one in PUBLIC.items()}
+    assert {name: home for home, name in shown} == {
+        name: home.removeprefix("vendi_guidance.") if ".pipelines." in home else home
+        for name, home in homes.items()
+    }
+    assert len(shown) == len(PUBLIC)
 
 
 def test_the_reference_shows_the_settings_by_name():

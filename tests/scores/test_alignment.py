@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.helpers.every_score import normal
-from vendi_guidance import clip_score, group_vendi, in_batch_similarity
+from vendi_guidance.scores import clip_score, group_vendi, in_batch_similarity
 from vendi_guidance.scores.alignment import clip_cosines
 
 

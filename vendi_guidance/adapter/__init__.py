@@ -1,1 +1,5 @@
 """Guidance in diffusers: the callback, guided pipelines, and what they read of a call."""
+
+from vendi_guidance.lazy import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)

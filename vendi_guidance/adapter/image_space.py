@@ -33,7 +33,8 @@ class ImageSpace(Space):
 
     Example:
         >>> from torch import nn
-        >>> from vendi_guidance import ImageSpace, VendiGuidedSDXLPipeline
+        >>> from vendi_guidance import VendiGuidedSDXLPipeline
+        >>> from vendi_guidance.adapter import ImageSpace
         >>> space = ImageSpace(nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten()))
         >>> pipe = VendiGuidedSDXLPipeline.from_pretrained("assets/demo-sdxl")
         >>> settings = {"num_inference_steps": 2, "diversity_space": space, "diversity_rounds": 1}
@@ -116,7 +117,8 @@ def exemplar_features(
 
     Example:
         >>> from PIL import Image
-        >>> from vendi_guidance import VendiGuidance, VendiGuidedSDXLPipeline, exemplar_features
+        >>> from vendi_guidance import VendiGuidance, VendiGuidedSDXLPipeline
+        >>> from vendi_guidance.adapter import exemplar_features
         >>> pipe = VendiGuidedSDXLPipeline.from_pretrained("assets/demo-sdxl")
         >>> exemplars = exemplar_features(pipe, [Image.new("RGB", (64, 64), "red")])
         >>> exemplars.shape

@@ -1,1 +1,5 @@
 """Features of images and prompts: embedders, encoders and a cache."""
+
+from vendi_guidance.lazy import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -52,7 +52,7 @@ class FromFunction(Generic[Item]):
         name, settings: see `Embedder`; together they are the key of features cached on disk.
 
     Example:
-        >>> from vendi_guidance import FromFunction
+        >>> from vendi_guidance.features import FromFunction
         >>> lengths = FromFunction(lambda words: [[float(len(word))] for word in words], "length")
         >>> lengths.embed(["cat", "horse"])
         tensor([[3.],
@@ -90,7 +90,7 @@ def load_features(path: str | PathLike[str]) -> Tensor:
     Example:
         >>> import tempfile
         >>> import numpy as np
-        >>> from vendi_guidance import load_features
+        >>> from vendi_guidance.features import load_features
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     np.save(f"{folder}/features.npy", np.ones((1, 3)))
         ...     load_features(f"{folder}/features.npy")

@@ -72,7 +72,7 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
         ValueError: the model is unknown, has no safetensors, or its preprocessing is not supported.
 
     Example:
-        >>> from vendi_guidance import open_clip_encoder
+        >>> from vendi_guidance.features import open_clip_encoder
         >>> encoder = open_clip_encoder("ViT-B-32", "laion2b_s34b_b79k")  # doctest: +SKIP
     """
     clip = load_open_clip(name if pretrained is None else f"{name}/{pretrained}")
@@ -103,7 +103,7 @@ def dinov2_encoder(name_or_path: str | PathLike[str]) -> ImageEncoder:
         ValueError: the preprocessing is not supported.
 
     Example:
-        >>> from vendi_guidance import dinov2_encoder
+        >>> from vendi_guidance.features import dinov2_encoder
         >>> encoder = dinov2_encoder("facebook/dinov2-base")  # doctest: +SKIP
     """
     model, processor = load_dinov2(name_or_path)

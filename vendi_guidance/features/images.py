@@ -48,7 +48,7 @@ def open_image_embedder(spec: str, *, device: str = "cpu", batch_size: int = 64)
 
     Example:
         >>> from PIL import Image
-        >>> from vendi_guidance import open_image_embedder
+        >>> from vendi_guidance.features import open_image_embedder
         >>> embedder = open_image_embedder("pixels:4")
         >>> embedder.embed([Image.new("RGB", (64, 64), "red")]).shape
         torch.Size([1, 48])

@@ -44,7 +44,7 @@ def open_prompt_embedder(
         ImportError: a library that the kind needs is not installed.
 
     Example:
-        >>> from vendi_guidance import open_prompt_embedder
+        >>> from vendi_guidance.features import open_prompt_embedder
         >>> embedder = open_prompt_embedder("sdxl:assets/demo-sdxl")
         >>> embedder.embed(["waving hand", "thumbs up"]).shape
         torch.Size([2, 128])

@@ -30,7 +30,7 @@ def clip_score(image_features: Features, prompt_features: Features) -> float:
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import clip_score
+        >>> from vendi_guidance.scores import clip_score
         >>> clip_score(torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, -1.0]]))
         50.0
     """
@@ -66,7 +66,7 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import in_batch_similarity
+        >>> from vendi_guidance.scores import in_batch_similarity
         >>> in_batch_similarity(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), ["a", "a", "b"])
         1.0
     """
@@ -99,7 +99,7 @@ def group_vendi(x: Features, prompts: Sequence[str], size: int = 4) -> float | N
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import group_vendi
+        >>> from vendi_guidance.scores import group_vendi
         >>> round(group_vendi(torch.eye(4), ["a"] * 4), 3)
         4.0
     """

@@ -26,7 +26,7 @@ def median_distance(features: Features) -> float:
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import median_distance
+        >>> from vendi_guidance.scores import median_distance
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
         2.0
     """

@@ -224,7 +224,8 @@ def cluster_vendi(
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Cosine, cluster_vendi
+        >>> from vendi_guidance import Cosine
+        >>> from vendi_guidance.scores import cluster_vendi
         >>> round(float(cluster_vendi(torch.eye(3), ["a", "a", "b"], Cosine())), 3)
         1.667
     """
@@ -245,7 +246,8 @@ def cluster_rke(
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Cosine, cluster_rke
+        >>> from vendi_guidance import Cosine
+        >>> from vendi_guidance.scores import cluster_rke
         >>> round(float(cluster_rke(torch.eye(3), ["a", "a", "b"], Cosine())), 3)
         1.667
     """
@@ -262,7 +264,8 @@ def intdiv(x: Items, kernel: Kernel) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Cosine, intdiv
+        >>> from vendi_guidance import Cosine
+        >>> from vendi_guidance.scores import intdiv
         >>> round(float(intdiv(torch.eye(4), Cosine())), 3)
         0.75
     """

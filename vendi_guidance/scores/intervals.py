@@ -75,7 +75,8 @@ def score_interval(
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Cosine, rke, score_interval
+        >>> from vendi_guidance import Cosine, rke
+        >>> from vendi_guidance.scores import score_interval
         >>> result = score_interval(rke, torch.eye(4).repeat(20, 1), Cosine())
         >>> result.low < round(result.score, 3) < result.high
         True
@@ -142,7 +143,8 @@ def convergence(
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Cosine, convergence, rke
+        >>> from vendi_guidance import Cosine, rke
+        >>> from vendi_guidance.scores import convergence
         >>> result = convergence(rke, torch.eye(8), Cosine(), sizes=[2, 4, 8])
         >>> [round(mean, 3) for mean in result.mean.tolist()]
         [2.0, 4.0, 8.0]

@@ -72,7 +72,8 @@ def find_modes(
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Exact, Gaussian, find_modes
+        >>> from vendi_guidance import Gaussian
+        >>> from vendi_guidance.scores import Exact, find_modes
         >>> x = torch.tensor([[0.0], [9.0], [9.0]])
         >>> [mode] = find_modes(x, Gaussian(1.0), count=1, top=2, spectrum=Exact())
         >>> round(mode.eigenvalue, 3), sorted(mode.rows)

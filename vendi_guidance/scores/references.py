@@ -42,7 +42,7 @@ def kernel_distance(x: Features, reference: Features) -> float:
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import kernel_distance
+        >>> from vendi_guidance.scores import kernel_distance
         >>> round(kernel_distance(torch.zeros(2, 1), torch.ones(2, 1)), 3)
         7.0
     """
@@ -67,7 +67,7 @@ def frechet_distance(x: Features, reference: Features) -> float:
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import frechet_distance
+        >>> from vendi_guidance.scores import frechet_distance
         >>> round(frechet_distance(torch.zeros(2, 1), 3 * torch.ones(2, 1)), 3)
         9.0
     """
@@ -119,7 +119,7 @@ def manifold_scores(x: Features, reference: Features, neighbours: int = 5) -> Ma
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import manifold_scores
+        >>> from vendi_guidance.scores import manifold_scores
         >>> real = torch.tensor([[0.0], [1.0], [10.0], [11.0]])
         >>> manifold_scores(torch.tensor([[0.4], [0.6]]), real, neighbours=1).coverage
         0.5

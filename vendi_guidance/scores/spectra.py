@@ -64,7 +64,8 @@ class Exact(Spectrum):
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Exact, Gaussian
+        >>> from vendi_guidance import Gaussian
+        >>> from vendi_guidance.scores import Exact
         >>> Exact().eigenvalues(torch.tensor([[0.0], [0.0], [9.0]]), Gaussian(1.0))[:2]
         tensor([0.6667, 0.3333], dtype=torch.float64)
     """
@@ -100,7 +101,8 @@ class Nystrom(Spectrum):
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Gaussian, Nystrom, vendi
+        >>> from vendi_guidance import Gaussian, vendi
+        >>> from vendi_guidance.scores import Nystrom
         >>> round(float(vendi(torch.zeros(50, 3), Gaussian(1.0), spectrum=Nystrom(1))), 3)
         1.0
     """
@@ -161,7 +163,8 @@ class RandomFourier(Spectrum):
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Gaussian, RandomFourier, vendi
+        >>> from vendi_guidance import Gaussian, vendi
+        >>> from vendi_guidance.scores import RandomFourier
         >>> round(float(vendi(torch.zeros(5, 3), Gaussian(1.0), spectrum=RandomFourier(64))), 3)
         1.0
     """
@@ -230,7 +233,8 @@ class Lanczos(Spectrum):
 
     Example:
         >>> import torch
-        >>> from vendi_guidance import Cosine, Lanczos, vendi
+        >>> from vendi_guidance import Cosine, vendi
+        >>> from vendi_guidance.scores import Lanczos
         >>> round(float(vendi(torch.eye(8).repeat(4, 1), Cosine(), spectrum=Lanczos())), 3)
         8.0
     """
