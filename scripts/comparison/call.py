@@ -10,9 +10,11 @@ import torch
 from PIL.Image import Image
 from torch import Tensor, nn
 
+from vendi_guidance.adapter.arguments import input_of, tensor_of
 from vendi_guidance.adapter.cfg import Evaluation
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
+from vendi_guidance.adapter.levels import Level, Reader
 from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.tokens import with_tokens
 from vendi_guidance.scores.groups import rows_by_label
@@ -65,6 +67,11 @@ class Call:
         with Patch(network, "forward", lambda forward: partial(replaced, forward)):
             return self.images()
 
+    def level_at(self, number: int) -> tuple[Reader, Level]:
+        """The noise level of a step, which is running."""
+        reader = Reader(scheduler := self.pipe.scheduler)
+        return reader, reader.at(reader.clock()[1](float(scheduler.timesteps[number])))
+
     def _rows(self, rows: int) -> range:
         """Those of the prompts in a batch."""
         count = len(self.prompts)
@@ -96,6 +103,21 @@ class Step(NamedTuple):
     def of_prompts(self) -> Evaluation:
         """The evaluation of the rows of the prompts alone."""
         return self.evaluation.of_rows(slice(self.rows.start, self.rows.stop))
+
+    def denoised(self, call: Call, output: Tensor) -> Tensor:
+        """The predicted clean latents for an output, after CFG."""
+        reader, level = call.level_at(self.number)
+        alone = self.of_prompts()
+        latents = tensor_of(input_of(alone.args, alone.kwargs)) / reader.input_scale(level)
+        return reader.denoise(latents, self.guided(output, call.arguments["guidance_scale"]), level)
+
+    def guided(self, output: Tensor, scale: float) -> Tensor:
+        """The (rows, ...) output after CFG at this scale, of the rows of the prompts."""
+        own = output[self.rows.start : self.rows.stop]
+        if len(output) == len(own):
+            return own
+        other = output[len(own) :] if self.rows.start == 0 else output[: len(own)]
+        return other + scale * (own - other)
 
     def output_for(self, change: Callable[[Tensor, int], Tensor]) -> Any:
         """The output with changed prompt embeddings.

@@ -1,8 +1,8 @@
-"""Methods of 2026 that change the initial noise, and nothing else of a call."""
+"""Methods that change the initial noise, and nothing else of a call."""
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from PIL.Image import Image
@@ -10,11 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from scripts.comparison.call import Call, Step
+from scripts.comparison.prompt_noise import noise_generators
 from vendi_guidance.adapter.arguments import input_name, input_of, tensor_of
-from vendi_guidance.adapter.levels import Reader
+from vendi_guidance.adapter.levels import Level, Reader
 from vendi_guidance.adapter.patching import Patch
 
 ITERATIONS, TEMPERATURE, POOLING = 3, 0.1, 4  # of CNO
+STEP = 0.05  # of DivIn
 
 
 def pink_noise(call: Call, exponent: float) -> list[Image]:
@@ -58,40 +60,49 @@ def contrastive_noise(call: Call, rate: float) -> list[Image]:
     """
     if not rate:
         return call.images()
-    starts: list[Tensor] = []
 
-    def keep(latents: Tensor) -> Tensor:
-        starts.append(latents)
-        return latents
+    def optimize(start: "Start") -> Tensor:
+        noise = start.noise.requires_grad_()
+        optimizer = torch.optim.Adam([noise], lr=rate)
+        reference = None
+        for _ in range(ITERATIONS if call.groups else 0):
+            raw = start.step.guided(start.output(noise.detach()), call.arguments["guidance_scale"])
+            with torch.enable_grad():
+                predicted = start.denoise(noise, raw)
+                reference = predicted.detach() if reference is None else reference
+                losses = [contrast(predicted[rows], reference[rows]) for rows in call.groups]
+                [noise.grad] = torch.autograd.grad(sum(losses, torch.zeros(())), [noise])
+            if noise.grad.abs().max() < 1e-12:  # without signal rounding alone is left
+                raise ValueError("contrastive noise needs a first step with signal")
+            optimizer.step()
+        return noise.detach()
 
-    def evaluate(step: Step) -> Any:
-        return step.output() if step.number else _optimize(call, step, starts[-1], rate)
-
-    return _started(call, lambda: call.images_by(evaluate), keep)
+    return _started_by(call, optimize)
 
 
-def _optimize(call: Call, step: Step, start: Tensor, rate: float) -> Any:
-    """Optimize the latents `start` in place; returns the network's output for them."""
-    reader = Reader(scheduler := call.pipe.scheduler)
-    level = reader.at(reader.clock()[1](float(scheduler.timesteps[0])))
-    size, scale = math.hypot(*level), reader.input_scale(level)
-    noise = (start.float() / size).requires_grad_()
-    optimizer = torch.optim.Adam([noise], lr=rate)
-    groups = call.groups
-    reference = None
-    for _ in range(ITERATIONS if groups else 0):
-        latents = noise.detach() * size
-        raw = _guided(call, step, tensor_of(_output_for(step, latents * scale)).float())
+def diverse_start(call: Call, temperature: float) -> list[Image]:
+    """DivIn: a Langevin step takes the initial noise to where the prompt pulls less.
+
+    Li, Liu & Kawaguchi (ICML 2026, arXiv:2606.02453): one step of size 0.05 for the Gaussian prior
+    times exp(-temperature x U), where U is the distance between the clean images predicted with and
+    without the prompt. Their temperatures are 0.5 to 1. The gradient passes through the network:
+    one evaluation of all rows more, and one backwards, which takes about as long as two.
+    """
+    if not temperature:
+        return call.images()
+
+    def moved(start: "Start") -> Tensor:
+        noise = start.noise.requires_grad_()
         with torch.enable_grad():
-            predicted = reader.denoise(noise * size, raw, level)
-            reference = predicted.detach() if reference is None else reference
-            losses = [contrast(predicted[rows], reference[rows]) for rows in groups]
-            [noise.grad] = torch.autograd.grad(sum(losses, torch.zeros(())), [noise])
-        if noise.grad.abs().max() < 1e-12:  # without signal rounding alone is left
-            raise ValueError("contrastive noise needs a first step with signal")
-        optimizer.step()
-    start.copy_(noise.detach() * size)
-    return _output_for(step, start.float() * scale)
+            parts = start.output(noise).unflatten(0, (2, -1))
+            own, other = (start.denoise(noise, part) for part in parts)
+            [slope] = torch.autograd.grad((own - other).flatten(1).norm(dim=1).sum(), [noise])
+        noise = noise.detach()
+        drawn = [torch.randn(noise.shape[1:], generator=it) for it in noise_generators(call.seeds)]
+        fresh = torch.stack(drawn).to(noise)
+        return noise - STEP * (temperature * slope + noise) + math.sqrt(2 * STEP) * fresh
+
+    return _started_by(call, moved)
 
 
 def contrast(predicted: Tensor, reference: Tensor) -> Tensor:
@@ -116,6 +127,51 @@ def contrast(predicted: Tensor, reference: Tensor) -> Tensor:
     )
 
 
+class Start(NamedTuple):
+    """The first step of a call.
+
+    Attributes:
+        noise: the float32 latents at it, scaled to unit variance.
+    """
+
+    step: Step
+    reader: Reader
+    level: Level
+    noise: Tensor
+
+    def inputs(self, noise: Tensor) -> Tensor:
+        """The latents of the network that has this noise."""
+        return noise * math.hypot(*self.level) * self.reader.input_scale(self.level)
+
+    def output(self, noise: Tensor) -> Tensor:
+        """The float32 output of the network for other noise, of all parts of CFG."""
+        return tensor_of(_output_for(self.step, self.inputs(noise))).float()
+
+    def denoise(self, noise: Tensor, output: Tensor) -> Tensor:
+        """The predicted clean latents."""
+        return self.reader.denoise(noise * math.hypot(*self.level), output, self.level)
+
+
+def _started_by(call: Call, change: Callable[[Start], Tensor]) -> list[Image]:
+    """The images of a call whose initial noise is changed by means of its network."""
+    starts: list[Tensor] = []
+
+    def keep(latents: Tensor) -> Tensor:
+        starts.append(latents)
+        return latents
+
+    def evaluate(step: Step) -> Any:
+        if step.number:
+            return step.output()
+        reader, level = call.level_at(0)
+        size, latents = math.hypot(*level), starts[-1]
+        start = Start(step, reader, level, latents.float() / size)
+        latents.copy_(change(start) * size)
+        return _output_for(step, start.inputs(latents.float() / size))
+
+    return _started(call, lambda: call.images_by(evaluate), keep)
+
+
 def _output_for(step: Step, inputs: Tensor) -> Any:
     """The network's output for other inputs, the same ones in all parts of CFG."""
     _, forward, args, kwargs, _ = step.evaluation
@@ -124,15 +180,6 @@ def _output_for(step: Step, inputs: Tensor) -> Any:
     if args:
         return forward(full, *args[1:], **kwargs)
     return forward(*args, **{**kwargs, input_name(kwargs): full})
-
-
-def _guided(call: Call, step: Step, output: Tensor) -> Tensor:
-    """The output after CFG."""
-    own = output[step.rows.start : step.rows.stop]
-    if len(output) == len(own):
-        return own
-    other = output[len(own) :] if step.rows.start == 0 else output[: len(own)]
-    return other + call.arguments["guidance_scale"] * (own - other)
 
 
 def _started(

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 from PIL.Image import Image
 
-from scripts.comparison import features
 from scripts.comparison.call import Call
-from scripts.comparison.initial_noise import contrastive_noise, pink_noise
+from scripts.comparison.initial_noise import contrastive_noise, diverse_start, pink_noise
 from scripts.comparison.models import LOG, MODELS
-from scripts.comparison.prompt_noise import cads, seed_variance
-from scripts.comparison.sampling import limited_interval, particle_guidance, undistilled_first
-from scripts.comparison.selection import select
+from scripts.comparison.prompt_noise import cads, prompt_mixture, seed_variance
+from scripts.comparison.sampling import base_first, limited_interval, particle_guidance
+from scripts.comparison.selection import group_inference, select
 from vendi_guidance.guidance.settings import DIVERSITY
 
 UNGUIDED, OURS = "unguided", "ours"
@@ -29,11 +28,6 @@ def using(**settings: Any) -> Callable[[Call, float], list[Image]]:
 def published(call: Call, scale: float) -> list[Image]:
     """Guidance as published: Conditional-RKE at every tenth step (Jalali et al., AISTATS 2026)."""
     return call.images(diversity_preset="published", diversity_scale=scale)
-
-
-def low_cfg(call: Call, scale: float) -> list[Image]:
-    """Another scale of classifier-free guidance."""
-    return call.images(guidance_scale=scale)
 
 
 @dataclass(frozen=True)
@@ -59,20 +53,23 @@ METHODS = {
     UNGUIDED: Method((0.0,), setting="diversity"),
     OURS: Method((0.25, 0.5, 0.75, 1.0), setting="diversity"),
     "limited-interval": Method((0.05, 0.3, 0.6), limited_interval, needs="cfg"),  # 0.05: one step
-    "low-cfg": Method((2.5,), low_cfg, needs="cfg", is_usual=False),
+    "low-cfg": Method(
+        (2.5, 3.5),
+        lambda call, scale: call.images(guidance_scale=scale),
+        needs="cfg",
+        is_usual=False,
+    ),
     "seed-variance": Method((8.0, 16.0), seed_variance),
     "cads": Method((0.25, 0.5, 1.0), cads),
     "particle-guidance": Method((5.0, 20.0), particle_guidance),
     "select": Method((2.0, 4.0), select),
     "select-low-cfg": Method((4.0,), partial(select, guidance_scale=2.0), needs="cfg"),  # tuned
-    "undistilled-first": Method((1.0,), undistilled_first, needs="lora"),
-    "base-first": Method((2.0, 4.0), undistilled_first, needs="lora", is_usual=False),
+    "base-first": Method((1.0, 2.0, 4.0), base_first, needs="lora"),
     "published": Method((0.03, 0.1, 0.3), published, is_usual=False),
-    # of 2026: values are the papers', or in our units; choices.jsonl has those that were searched
-    "contextual-repulsion": Method((0.5, 2.0), features.contextual_repulsion, is_usual=False),
-    "feature-self-guidance": Method((0.5, 2.0), features.feature_self_guidance, is_usual=False),
-    "dc-attenuation": Method((0.25, 0.5), features.dc_attenuation, is_usual=False),
-    "pink-features": Method((0.25, 0.5, 1.0), features.pink_features, is_usual=False),
+    # values are the papers', or in our units; choices.jsonl has those that were searched
+    "divin": Method((0.5, 1.0), diverse_start, needs="cfg", is_usual=False),
+    "prompt-mog": Method((0.5, 1.0), prompt_mixture, is_usual=False),
+    "group-inference": Method((2.0, 4.0), group_inference, is_usual=False),
     "pink-noise": Method((0.2, 0.5), pink_noise, is_usual=False),
     "contrastive-noise": Method((0.01, 0.1), contrastive_noise, is_usual=False),
     "ours-alone": Method((0.5, 1.0), using(diversity_undistilled=None), "diversity", "lora", False),
@@ -135,8 +132,9 @@ def best_of(model: str, names: Sequence[str]) -> list[Entry]:
     for line in map(json.loads, LOG.read_text("utf-8").splitlines()):
         entry = Entry(line["method"], line["value"])
         other = entry.method == "default" or line["constants"] or "guidance_scale" in line
-        is_plain = line["settings"] == entry.diversity and not other
-        if line["model"] == model and is_plain and (not names or entry.method in names):
+        if entry.method not in (names or METHODS) or line["model"] != model or other:
+            continue
+        if line["settings"] == entry.diversity:
             tried[entry] = line["exceeded"]
     kept = dict(sorted(entry[:2] for entry, exceeded in tried.items() if not exceeded))
     return [Entry(UNGUIDED, 0.0), *starmap(Entry, ({"default": DIVERSITY} | kept).items())]

@@ -12,6 +12,7 @@ from torch import Tensor
 from scripts.comparison.call import Call, Step
 
 SHARE, STOP = 0.5, 0.2  # the node's randomize_percent and steps_switchover_percent
+GAMMA = 2.4  # of PromptMoG, in units of its sigma: 0.6 / 0.25
 
 
 def cads(call: Call, scale: float, tau1: float = 0.6, tau2: float = 0.9) -> list[Image]:
@@ -29,7 +30,7 @@ def cads(call: Call, scale: float, tau1: float = 0.6, tau2: float = 0.9) -> list
 
     def evaluate(step: Step) -> Any:
         gamma = min(1.0, max(0.0, (tau2 - 1 + step.done) / (tau2 - tau1)))
-        generators = _noise_generators(call.seeds, step.number)
+        generators = noise_generators(call.seeds, step.number)
         return step.output_for(
             lambda y, i: annealed(y, _random(torch.randn, y, generators[i]), gamma, scale)
         )
@@ -65,13 +66,39 @@ def seed_variance(call: Call, strength: float) -> list[Image]:
     def evaluate(step: Step) -> Any:
         if step.done >= STOP:
             return step.output()
-        generators = _noise_generators(call.seeds)
+        generators = noise_generators(call.seeds)
         return step.output_for(lambda y, sample: noised(y, generators[sample]))
 
     return call.images_by(evaluate)
 
 
-def _noise_generators(seeds: list[int], *key: int) -> list[torch.Generator]:
+def prompt_mixture(call: Call, strength: float) -> list[Image]:
+    """PromptMoG: the prompt's tokens are drawn once from mixtures of Gaussians around them.
+
+    Ruan et al. (arXiv:2511.20251). The means of a token's mixture are the corners of a simplex,
+    which in the authors' code is rotated at random for each token and image: a mean is gamma in a
+    random direction. Sigma is 0.25 and gamma 0.6 there (FLUX; 0.85 for Qwen-Image), in units of the
+    embeddings; here sigma is `strength` standard deviations of the tokens, and gamma 2.4 sigma. The
+    first and last token, which are no words, and the pooled embedding stay.
+    """
+
+    def drawn(y: Tensor, generator: torch.Generator) -> Tensor:
+        if y.ndim < 3:
+            return y
+        direction, noise = (_random(torch.randn, y, generator) for _ in range(2))
+        direction = direction / direction.norm(dim=-1, keepdim=True)
+        moved = y + strength * _moments(y)[1] * (GAMMA * direction + noise)
+        moved[:, [0, -1]] = y[:, [0, -1]].to(moved.dtype)
+        return moved
+
+    def evaluate(step: Step) -> Any:
+        generators = noise_generators(call.seeds)
+        return step.output_for(lambda y, sample: drawn(y, generators[sample]))
+
+    return call.images_by(evaluate)
+
+
+def noise_generators(seeds: list[int], *key: int) -> list[torch.Generator]:
     """A new generator for each sample, seeded by the sample's seed and `key`, so that its noise is
     neither that of its latents nor dependent on its batch."""
     sequences = (np.random.SeedSequence(seed, spawn_key=key) for seed in seeds)

@@ -33,12 +33,13 @@ def limited_interval(call: Call, start: float) -> list[Image]:
     return call.images_by(evaluate)
 
 
-def undistilled_first(call: Call, steps: float) -> list[Image]:
-    """The network without its LoRA, a few-step distillation, at the first steps.
+def base_first(call: Call, steps: float) -> list[Image]:
+    """The network without its LoRA at the first steps.
 
-    Gandikota & Bau (arXiv:2503.10637). A distilled network decides at its first step what the image
-    shows; the undistilled one does not. The number of evaluations and the scale of CFG (usually
-    off) stay those of the call.
+    Where the LoRA distilled it to few steps, one step, as Gandikota & Bau (arXiv:2503.10637): a
+    distilled network decides at its first step what the image shows. Where the LoRA tuned it on a
+    taste, until high noise is gone, as Sorokin et al. (ImageReFL, arXiv:2505.22569). The number of
+    evaluations and the scale of CFG stay those of the call.
     """
 
     def evaluate(step: Step) -> Any:

@@ -15,7 +15,7 @@ from tests.helpers.batches_at_hand import greys, report_of, save_batch
 from tests.helpers.commands import succeeds
 from vendi_guidance.commands import evaluate as command, scoring_options
 from vendi_guidance.commands.scoring_options import open_scoring
-from vendi_guidance.evaluation.attributes import ATTRIBUTES, Attribute, change, load_attributes
+from vendi_guidance.evaluation.attributes import ATTRIBUTES, Attribute, load_attributes
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import READER, Embedding, embed_batch
 from vendi_guidance.evaluation.judges import (
@@ -27,6 +27,7 @@ from vendi_guidance.evaluation.judges import (
     judge_attributes,
 )
 from vendi_guidance.evaluation.report.html import attribute_rows
+from vendi_guidance.evaluation.spread import change
 from vendi_guidance.features.base import FromFunction
 from vendi_guidance.features.probe import Probe, load_probe
 
@@ -53,7 +54,7 @@ class Brightness(AttributeJudge):
 def judged(levels, prompts, attributes, judge):
     judges = Judges(attributes=attributes, attribute_judge=judge)
     batch, embedding = as_batch(greys(*levels), prompts), Embedding("pixels:2", "words")
-    return judge_attributes(embed_batch(batch, embedding, READER), judges, READER)
+    return judge_attributes(embed_batch(batch, embedding, READER), judges, READER)[1]
 
 
 def scored(levels, prompts, attribute=LIGHT, doubt=0.0):

@@ -2,9 +2,6 @@
 
 import itertools
 import json
-import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +23,7 @@ from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.embedding import Embedding, ImageReader
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group, prompt_fidelity
-from vendi_guidance.evaluation.judges import Judges, Perceptual
+from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
@@ -184,32 +181,6 @@ def test_it_is_said_after_how_many_images_of_a_prompt_new_ones_repeat_old_ones(t
         words = f"{said} earlier ones: {enough} of 16 reach 90% of their Vendi score"
         assert any(words in note for note in run["notes"]) and "images of a prompt</text>" in page
     assert enough == 15  # of 16 that all differ
-
-
-@pytest.mark.parametrize("name", ["lpips", "dreamsim"])
-def test_images_of_a_prompt_are_compared_by_a_perceptual_distance(monkeypatch, name, tmp_path):
-    network, scale = torch.nn.Module(), 2 if name == "lpips" else 1  # which takes [-1, 1]
-    # an image's distance from itself is a rounding error
-    network.forward = lambda a, b: (a - b).abs().mean(dim=(1, 2, 3), keepdim=True) + 1e-8
-    prepared = network, lambda image: torch.from_numpy(np.asarray(image) / 255).movedim(2, 0)[None]
-
-    def dreamsim(device, cache_dir):
-        Path(cache_dir).mkdir()  # as the package does, in a folder that must exist
-        return prepared
-
-    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch/hub"))
-    made = {"LPIPS": lambda net, verbose: network, "dreamsim": dreamsim}
-    monkeypatch.setitem(sys.modules, name, SimpleNamespace(**made))
-    images, judges = greys(0, 51, 255, 0, 102, 7), Judges(perceptual=[Perceptual(name)])
-    found = evaluate(images, [*"aaabbc"], judges=judges, embedding=EMBEDDING).scores[name]
-    expected = scale * (0.2 + 1 + 0.8 + 2 * 0.4) / 5  # five images have others of their prompt
-    assert (found.value, found.basis) == (pytest.approx(expected, rel=1e-5), f"{name}; n = 6")
-    monkeypatch.setitem(sys.modules, name, SimpleNamespace())
-    with pytest.raises(ValueError, match=f"{name} cannot load its weights: "):
-        Perceptual(name)
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=f"{name} is not installed: pip install {name}"):
-        Perceptual(name)
 
 
 def test_scores_are_those_that_the_prompts_allow():

@@ -20,7 +20,7 @@ from vendi_guidance.runs.runner import Runner
 from vendi_guidance.scores.subsampling import Estimate
 
 MODEL = "demo-sdxl-turbo-lora"
-WORDS = ("--model", MODEL, "--method", "default", "--method", "undistilled-first", "--steps", 1)
+WORDS = ("--model", MODEL, "--method", "default", "--method", "base-first", "--steps", 1)
 WORDS += ("--open", 2, "--named", 2, "--seed", 0, "--seed", 1000, "--device", "cpu")
 
 
@@ -56,7 +56,7 @@ def test_a_comparison_has_a_run_of_each_entry_and_seed_and_reuses_them(tmp_path,
 def test_every_model_has_the_methods_that_it_can_run():
     found = {name: {entry.method for entry in entries_of(name, ())} for name in MODELS}
     assert "limited-interval" in found["demo-sdxl"] and "limited-interval" not in found[MODEL]
-    assert "undistilled-first" in found[MODEL] and "undistilled-first" not in found["demo-sdxl"]
+    assert "base-first" in found[MODEL] and "base-first" not in found["demo-sdxl"]
     assert [entry.name for entry in entries_of(MODEL, ["cads"])][:2] == ["unguided", "cads-0.25"]
 
 

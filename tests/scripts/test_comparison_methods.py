@@ -11,22 +11,24 @@ from PIL import Image
 from vendi_guidance.pipelines.vendi_guided_pixart_sigma import VendiGuidedPixArtSigmaPipeline
 from vendi_guidance.pipelines.vendi_guided_sdxl import VendiGuidedSDXLPipeline
 
-from scripts.comparison import features
+from scripts.comparison import selection
 from scripts.comparison.call import Call
-from scripts.comparison.initial_noise import contrast, contrastive_noise, pink, pink_noise
-from scripts.comparison.methods import METHODS
-from scripts.comparison.prompt_noise import cads, seed_variance
-from scripts.comparison.sampling import (
-    limited_interval,
-    particle_guidance,
-    repulsion,
-    undistilled_first,
+from scripts.comparison.initial_noise import (
+    contrast,
+    contrastive_noise,
+    diverse_start,
+    pink,
+    pink_noise,
 )
-from scripts.comparison.selection import POOL_SEED_STEP, select
+from scripts.comparison.methods import METHODS
+from scripts.comparison.prompt_noise import cads, prompt_mixture, seed_variance
+from scripts.comparison.sampling import base_first, limited_interval, particle_guidance, repulsion
+from scripts.comparison.selection import POOL_SEED_STEP, group_inference, left, quality, select
 from tests.adapter.test_undistilled import distilled, state
 from tests.helpers.every_score import normal
 from tests.helpers.tiny_pipelines import CASES
-from vendi_guidance import Cosine, VendiGuidance, vendi
+from vendi_guidance import VendiGuidance
+from vendi_guidance.features.probe import Probe, probe_pixels
 
 STEPS = 10
 SCALE = 3.0
@@ -34,9 +36,8 @@ PROMPTS = ["a cat", "a cat", "a dog"]
 
 FEW = {"num_inference_steps": 4, "return_dict": True}
 STRONG = [(limited_interval, 0.4), (cads, 0.25), (seed_variance, 3.0), (particle_guidance, 5.0)]
-OF_2026 = [(pink_noise, 1.0), (contrastive_noise, 0.3), (features.dc_attenuation, 0.9)]
-OF_2026 += [(features.contextual_repulsion, 5.0), (features.feature_self_guidance, 5.0)]
-OF_2026 += [(features.pink_features, 0.5)]
+STRONG += [(prompt_mixture, 1.0)]
+OF_NOISE = [(pink_noise, 1.0), (contrastive_noise, 0.3), (diverse_start, 1.0)]
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +86,13 @@ def test_a_method_does_not_change_the_start_of_samples(pipe, seen, method, value
     assert torch.equal(seen[0].sample[-len(PROMPTS) :], start)
 
 
-@pytest.mark.parametrize(("method", "value"), STRONG + OF_2026)
+@pytest.mark.parametrize(("method", "value"), STRONG + OF_NOISE)
 @pytest.mark.parametrize(
     ("kind", "guided"), [("SD3", True), ("PixArt-Sigma", True), ("SDXL", True), ("SDXL", False)]
 )
 def test_a_method_changes_samples_of_each_architecture_but_no_pipeline(kind, guided, method, value):
-    if method is limited_interval and not guided:
-        pytest.skip("there is no guidance to limit")
+    if method in (limited_interval, diverse_start) and not guided:
+        pytest.skip("it needs predictions without the prompt")
     pipe = CASES[kind].make()
     if isinstance(pipe, PixArtSigmaPipeline):
         pipe.__class__, pipe.guidance = VendiGuidedPixArtSigmaPipeline, VendiGuidance(diversity=0)
@@ -152,6 +153,19 @@ def test_variance_noise_is_uniform_on_half_of_the_entries_at_the_first_steps(pip
         assert units[units != 0].std() == pytest.approx(3 / math.sqrt(3), rel=0.2)
 
 
+def test_a_mixture_moves_words_once_by_gamma_and_by_noise(pipe, seen):
+    draw(pipe, prompt_mixture, 2.0)
+    (tokens, plain), (pooled, plain_pooled) = embeddings_seen(pipe, seen)
+    assert all(torch.equal(one, plain_pooled) for one in pooled)
+    assert all(torch.equal(one, tokens[0]) for one in tokens)
+    moved = (tokens[0] - plain) / (2 * plain.flatten(1).std(dim=1)[:, None, None])
+    assert not moved[:, [0, -1]].any()
+    width = moved.shape[-1]
+    squares = moved[:, 1:-1].square().sum(dim=-1)
+    assert float(squares.mean()) == pytest.approx(width + 2.4**2, rel=0.05)
+    assert abs(correlation(moved[0, 1:-1], moved[1, 1:-1])) < 0.1  # of the same prompt
+
+
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_repulsion_is_the_gradient_of_its_potential_and_drives_apart(n):
     x = normal(0, n, 6).requires_grad_()
@@ -203,7 +217,7 @@ def test_the_network_without_its_lora_makes_the_first_steps(steps):
     before, off = state(pipe), []
     pipe.unet.mid_block.register_forward_hook(lambda *_: off.append(state(pipe)[0][0][0]))
     arguments = CASES["SDXL"].arguments([0, 0, 1], guided=False) | FEW
-    undistilled_first(Call(pipe, ["p"] * 3, [0, 1, 2], arguments), steps)
+    base_first(Call(pipe, ["p"] * 3, [0, 1, 2], arguments), steps)
     assert off == [step < steps for step in range(4)]
     assert state(pipe) == before
 
@@ -229,6 +243,35 @@ def test_a_pool_has_the_samples_own_seeds_and_others(settings):
     assert [scale for _, scale in calls] == [settings.get("guidance_scale", 5)] * 3
 
 
+def test_group_inference_evaluates_what_is_left_and_changes_no_candidate(pipe, seen, monkeypatch):
+    last = lambda images, prompt, count: [*range(len(images))][-count:]  # noqa: E731
+    monkeypatch.setattr(selection, "worth_most", last)
+    found = draw(pipe, group_inference, 4.0, steps=4)
+    assert [len(it.sample) // (2 * len(PROMPTS)) for it in seen] == [1] * (4 + 2 + 1 + 1)
+    assert torch.equal(found, draw(pipe, first_seed=3 * POOL_SEED_STEP, steps=4))
+
+
+def test_a_copy_is_dropped_before_what_is_poor_and_that_before_what_is_good():
+    distances = 1 - torch.eye(4)
+    distances[0, 1] = distances[1, 0] = 0.01
+    qualities = torch.tensor([1.0, 0.9, 0.5, 1.0])
+    assert left(qualities, distances, 3) == [0, 2, 3]
+    assert left(qualities, distances, 2) == [0, 3]
+    assert left(torch.tensor([0.0, 9.0, 0.0, 0.0]), distances, 1) == [1]
+
+
+def test_quality_is_the_probability_of_all_that_a_prompt_names(monkeypatch):
+    colours = [("colour", ["red", "blue"])]
+    other = Probe(["face"], [("hair", ["long"])], "{concept}, {hair} hair")
+    probe = Probe(["cup", "hat"], colours, "a photo of a {colour} {concept}")
+    monkeypatch.setattr(selection, "probes", lambda: [other, probe])
+    images = [*FLAT.values()]
+    logits = probe(torch.stack([probe_pixels(image, 64) for image in images]))
+    hat, red = (it.softmax(dim=1)[:, i] for it, i in zip(logits, (1, 0), strict=True))
+    torch.testing.assert_close(quality(images, "a photo of a red hat"), (hat * red).detach())
+    torch.testing.assert_close(quality(images, "a photo of a hat"), hat.detach())
+
+
 @pytest.mark.parametrize("exponent", [0.2, 1.0])
 def test_pink_noise_has_its_power_and_its_samples_deviation(exponent):
     white = normal(0, 500, 1, 8, 8) * torch.linspace(1, 2, 500)[:, None, None, None]
@@ -252,55 +295,24 @@ def test_the_contrast_of_two_samples_is_that_of_a_softmax_by_hand():
     torch.testing.assert_close(contrast(maps, held), expected)
 
 
+def test_an_initial_noise_of_low_potential_is_drawn_around_the_prior(pipe, seen):
+    found = []
+    for temperature in (300.0, -300.0):
+        draw(pipe, diverse_start, temperature, steps=2)
+        before, after, _ = seen
+        without, own = after.output.chunk(2)
+        found.append((after.sample[:3], (own - without).flatten(1).norm(dim=1)))
+        seen.clear()
+    (low, less), (high, more) = found
+    assert (less < more).all()
+    drawn = ((low + high) / 2 - 0.95 * before.sample[:3]) / math.sqrt(0.1)  # the slope cancels
+    assert float(drawn.std()) == pytest.approx(1, abs=0.1)
+    assert abs(correlation(drawn, before.sample[:3])) < 0.1
+
+
 def test_contrastive_noise_needs_a_first_step_with_signal(pipe, monkeypatch):
     how = {"prediction_type": "v_prediction", "rescale_betas_zero_snr": True}
     config = {**pipe.scheduler.config, **how, "timestep_spacing": "trailing"}
     monkeypatch.setattr(pipe, "scheduler", DDIMScheduler.from_config(config))
     with pytest.raises(ValueError, match="a first step with signal"):
         draw(pipe, contrastive_noise, 0.1)
-
-
-def test_a_share_of_the_mean_of_tokens_and_of_maps_is_taken():
-    maps = normal(0, 2, 3, 4, 5) + 1
-    tokens = maps.flatten(2).transpose(1, 2)
-    found = features.without_mean(tokens, 0.25)
-    torch.testing.assert_close(found.mean(dim=1), 0.75 * tokens.mean(dim=1), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found.var(dim=1), tokens.var(dim=1), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(features.without_mean(maps, 0.25).flatten(2).transpose(1, 2), found)
-
-
-def test_pink_features_move_along_an_images_own_components_by_a_share():
-    maps = normal(0, 4, 20, 6, 6) + 1
-    tokens = maps.flatten(2).mT
-    moved = features.along_components(tokens, [7, 8], 0.25) - tokens
-    centred = tokens - tokens.mean(dim=1, keepdim=True)
-    for own, x in zip(moved, centred, strict=True):
-        _, vectors = torch.linalg.eigh(x.T @ x)  # ascending
-        assert float((own @ vectors[:, :-8]).norm()) < 1e-4 * float(own.norm())
-        assert float(own.norm() / x.norm()) == pytest.approx(0.25, rel=1e-4)
-    same = features.along_components(maps, [7, 8], 0.25) - maps
-    torch.testing.assert_close(same.flatten(2).mT, moved, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("slope", "objective"),
-    [
-        (features._similarity, lambda k: -k.exp().mean().log()),
-        (features._entropy, lambda k: torch.special.entr(torch.linalg.eigvalsh(k / 4)).sum()),
-    ],
-)
-def test_a_dispersion_is_gradient_ascent_of_its_objective(slope, objective):
-    x = (normal(0, 4, 2, 3) + 2).requires_grad_()
-    flat = x.flatten(1)
-    unit = flat / flat.norm(dim=1, keepdim=True)
-    [gradient] = torch.autograd.grad(objective(unit @ unit.T), x)
-    first = x.detach() + 0.1 * flat.detach().norm(dim=1)[:, None, None] ** 2 * gradient
-    torch.testing.assert_close(features.dispersed(x.detach(), slope, 0.1, 1), first)
-    far = features.dispersed(x.detach(), slope, 3.0, 30)
-    assert float(vendi(far.flatten(1), Cosine())) > float(vendi(flat.detach(), Cosine()))
-
-
-def test_samples_that_are_alike_stay_so_however_often_they_are_moved():
-    alike = normal(0, 1, 6).expand(8, 6) * torch.arange(1, 9)[:, None]  # rounding errors differ
-    moved = features.dispersed(alike, features._entropy, 5.0, 100)
-    torch.testing.assert_close(moved, alike, atol=1e-4, rtol=1e-4)

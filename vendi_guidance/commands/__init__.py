@@ -15,6 +15,7 @@ from vendi_guidance.runs.signals import end_with_launcher
 COMMANDS = {
     "generate": "Generate diverse images for a prompt, or for a file of prompts.",
     "evaluate": "Score one folder of images, or compare two, and write a report.",
+    "benchmark": "Write the prompts and attributes of a benchmark.",
     "select": "Copy the most diverse images of a folder into a new one.",
     "app": "Generate in the browser, with and without guidance side by side.",
     "tune": "Generate the same prompts along the dial, and show them on a page.",

@@ -43,7 +43,6 @@ from vendi_guidance.commands.scoring_options import (
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.evaluation.embedding import ImageReader
 from vendi_guidance.evaluation.evaluator import compare, evaluate
-from vendi_guidance.evaluation.judges import PERCEPTUAL, Perceptual
 from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.html import read_report, save_report
 from vendi_guidance.evaluation.results import Comparison, Report
@@ -57,7 +56,7 @@ NOTHING = ("–", "")  # in place of a score and its interval
 LISTED = 10  # unreadable files that are listed by name
 
 COMMON = (
-    *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
+    *("image_embedder", "prompt_embedder", "reference", "clip", "attributes", "judge"),
     *("protocol", "output", "device"),
 )
 
@@ -94,12 +93,6 @@ def sigma_option(kind: str) -> Any:
     help="group-vendi: also score 4 images of a prompt.",
 )
 @judge_option(
-    "--perceptual",
-    type=click.Choice(PERCEPTUAL),
-    multiple=True,
-    help="Distance of a prompt's images by this package. Repeat the option for both.",
-)
-@judge_option(
     "--faithfulness",
     metavar="COLUMN",
     help="Column of metadata.jsonl to report as faithfulness, such as a VQAScore.",
@@ -127,7 +120,6 @@ def main(
     truncation: int | None,
     reference: Path | None,
     protocol: str | None,
-    perceptual: tuple[str, ...],
     faithfulness: str | None,
     device: str,
     cache: Path | None,
@@ -155,8 +147,7 @@ def main(
     size = PROTOCOLS[protocol] if protocol else None
     embedding = replace(embedding, truncation=truncation, group_size=size, **kernels)
     real: Any = load_features(reference) if reference and reference.is_file() else reference
-    distances = [Perceptual(name, device) for name in perceptual]
-    judges = replace(judges, faithfulness=faithfulness, perceptual=distances)
+    judges = replace(judges, faithfulness=faithfulness)
     reader = ImageReader(cache, workers, on_bad_image, progress=True)
     names = [folder.resolve().name for folder in folders]
     names = names if len({*names}) == len(names) else [*map(str, folders)]

@@ -11,9 +11,10 @@ import transformers
 
 from vendi_guidance.commands.cli import Option, tell
 from vendi_guidance.commands.run_options import PATH, together
+from vendi_guidance.evaluation.answers import Answers, Questions
 from vendi_guidance.evaluation.attributes import ATTRIBUTES, load_attributes
 from vendi_guidance.evaluation.embedding import Embedding
-from vendi_guidance.evaluation.judges import Judges, ProbeJudge, ZeroShot
+from vendi_guidance.evaluation.judges import AttributeJudge, Judges, ProbeJudge, ZeroShot
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.features.probe import TRAINING_FEATURES, open_probe
@@ -58,7 +59,20 @@ scoring_options = together(
         "--attributes",
         type=PATH,
         metavar="FILE",
-        help='JSON file of attributes to count, such as {"hair": ["black", "brown"]}.',
+        help='File of attributes to count, such as {"hair": ["black", "brown"]} or a benchmark.',
+    ),
+    judge_option(
+        "--judge",
+        type=PATH,
+        show_default="the probe for prompts that it knows, else --clip",
+        help="Who says which values images show: a table of answers (file, attribute, value and "
+        "confidence; .csv, .jsonl), or the folder of a visual question answering model.",
+    ),
+    judge_option(
+        "--labelled",
+        type=PATH,
+        metavar="FILE",
+        help="Table of right answers about some images, to correct shares for the judge's errors.",
     ),
     judge_option(
         "--probe",
@@ -77,6 +91,8 @@ def open_scoring(
     prompt_embedder: str | None = None,
     clip: str | None = None,
     attributes: Path | None = None,
+    judge: Path | None = None,
+    labelled: Path | None = None,
     probe: Path | None = None,
 ) -> tuple[Embedding, Judges, list[str], Path | None]:
     """The embedding and judges of images of these prompts, given the values of the options, a note
@@ -127,9 +143,16 @@ def open_scoring(
     clips = None if clip is None else open_clip(clip, device)
     judges = Judges(clip=clips, labels=known)
     if attributes is not None:
-        listed = load_attributes(attributes)  # first: its mistakes need no weights
-        judge = ProbeJudge(known) if known else ZeroShot(*(clips or open_clip("clip", device)))
-        judges = replace(judges, attributes=listed, attribute_judge=judge)
+        judges = replace(judges, attributes=load_attributes(attributes))  # mistakes before weights
+        by: AttributeJudge
+        if judge is not None:
+            by = Questions(judge, device) if judge.is_dir() else Answers.read(judge)
+        else:
+            by = ProbeJudge(known) if known else ZeroShot(*(clips or open_clip("clip", device)))
+        right = None if labelled is None else Answers.read(labelled)
+        judges = replace(judges, attribute_judge=by, labelled=right)
+    elif judge or labelled:
+        raise ValueError("--judge and --labelled are about attributes: name them by --attributes")
     return embedding, judges, notes, reference
 
 

@@ -39,7 +39,9 @@ from vendi_guidance.storage.prompt_files import open_prompts
 from vendi_guidance.tuning.dial import Sweep, in_words, save_page, sweep, verdict
 
 SEVERAL, SEED = click.IntRange(2), click.IntRange(0, 2**62)
-SCORING = ("image_embedder", "prompt_embedder", "clip", "attributes", "probe")
+SCORING = (
+    *("image_embedder", "prompt_embedder", "clip", "attributes", "judge", "labelled", "probe"),
+)
 VALUES = (0.25, 0.5, 0.75, 1.0)
 COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", "output", "device")
 

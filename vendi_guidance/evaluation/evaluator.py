@@ -77,12 +77,13 @@ def evaluate(
     """
     batch = as_batch(images, prompts)
     given = isinstance(embedding.prompt, (Tensor, np.ndarray))  # features of prompts
-    if batch.prompts is None and (given or judges.clip or judges.attributes or judges.perceptual):
+    if batch.prompts is None and (given or judges.clip or judges.attributes):
         raise ValueError("this judge or the features of prompts need them: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
     real, unread, broken = _embed_references(references, embedding.image, reader)
     judged = judge_images(embed_batch(batch, embedding, reader), judges, reader)
+    judged, attributes = judge_attributes(judged, judges, reader)
     inputs, settings = replace(judged.inputs, reference=real), judged.settings
     if real is not None:
         settings["references"] = len(real)
@@ -114,7 +115,7 @@ def evaluate(
         analysis=analysis,
         images=judged.batch.images,
         inputs=inputs,
-        attributes=judge_attributes(judged, judges, reader),
+        attributes=attributes,
         notes=[note for note in notes if note],
     )
 

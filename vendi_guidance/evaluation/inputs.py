@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import exp
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from vendi_guidance.features.base import Labels
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
-from vendi_guidance.scores.entropy import Entropy
+from vendi_guidance.scores.entropy import Entropy, normalised_entropy
 from vendi_guidance.scores.functional import Parts
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import frechet_distance, kernel_distance, manifold_scores
@@ -38,6 +39,9 @@ class ScoreInputs:
     group_size: int | None = None  # images in a group of in-group Vendi
     # (n,) numbers of the images, by the score that is their mean; NaN if an image has none
     columns: Mapping[str, Tensor] = field(default_factory=dict)
+    # of each attribute, the rows of the images whose prompts leave it open, and (m, values)
+    # probabilities of its values in them
+    left_open: Sequence[tuple[Tensor, Tensor]] = ()
 
     def __len__(self) -> int:
         return len(self.x)
@@ -50,6 +54,11 @@ class ScoreInputs:
             kept["prompts"] = [self.prompts[row] for row in rows.tolist()]
         if self.labels is not None:
             kept["labels"] = self.labels.take(rows.tolist())
+        if self.left_open:
+            place = torch.full((len(self),), -1, device="cpu")
+            place[rows] = torch.arange(len(rows), device="cpu")
+            moved = [(place[own], p) for own, p in self.left_open]
+            kept["left_open"] = [(own[own >= 0], p[own >= 0]) for own, p in moved]
         return replace(self, x=self.x[rows], **kept)
 
     def vendi_scores(self, entropy: Entropy, spectrum: Spectrum) -> dict[str, float]:
@@ -108,6 +117,8 @@ class ScoreInputs:
             if self.prompts is not None:
                 looks = looks_by_group(self.prompts, self.labels)
                 yield "looks_per_prompt", sum(looks.values()) / len(looks)
+        if entropies := [normalised_entropy(p.sum(0)) for _, p in self.left_open if len(p)]:
+            yield "grade", fmean(entropies)
         means = {name: float(column.nanmean()) for name, column in self.columns.items()}
         yield from ((name, mean) for name, mean in means.items() if mean == mean)
 

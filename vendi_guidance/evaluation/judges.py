@@ -4,22 +4,19 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from vendi_guidance.evaluation.attributes import Attribute, AttributeScores, attribute_scores
-from vendi_guidance.evaluation.batches import LazyImages
+from vendi_guidance.evaluation.attributes import Attribute
+from vendi_guidance.evaluation.confusion import reliability
 from vendi_guidance.evaluation.embedding import Embedded, ImageReader, checked, embed_prompts
+from vendi_guidance.evaluation.spread import AttributeScores, attribute_scores
 from vendi_guidance.features.base import ImageEmbedder, Labels, PromptEmbedder
-from vendi_guidance.features.images import resized
 from vendi_guidance.features.probe import Probe
-from vendi_guidance.features.weights import reason
-from vendi_guidance.kernels.precision import float32_by_default, isolated
 from vendi_guidance.scores.alignment import clip_cosines
 from vendi_guidance.scores.groups import as_keys, rows_by_label
 from vendi_guidance.storage.messages import counted
@@ -31,7 +28,6 @@ TEMPLATES = (  # embeddings are averaged over phrases, because single ones are u
     "a picture, {value} {attribute}",
 )
 TEMPERATURE = 0.01  # of the softmax of cosines, as in CLIP
-PERCEPTUAL = ("dreamsim", "lpips")  # packages that load their own weights
 
 
 class AttributeJudge(ABC):
@@ -39,9 +35,19 @@ class AttributeJudge(ABC):
 
     embedder: ImageEmbedder  # computes the features, which serve all attributes
 
+    @property
+    def name(self) -> str:
+        """Short name, for reports."""
+        return self.embedder.name
+
+    def look(self, found: Embedded, reader: ImageReader) -> Any:
+        """What `probabilities` is given rows of: the (n, d) features of a batch's images."""
+        return _features(found, self.embedder, reader)
+
     @abstractmethod
-    def probabilities(self, features: Tensor, attribute: Attribute) -> Tensor:
-        """(n, values) probabilities of the attribute's values; each row sums to 1."""
+    def probabilities(self, features: Any, attribute: Attribute) -> Tensor:
+        """(n, values) probabilities of the attribute's values; each row sums to 1, or is NaN if the
+        judge has no answer."""
 
     def named(self, attribute: Attribute, prompts: Sequence[str]) -> dict[str, str | None]:
         """The value that each prompt names, or None; without prompts that the judge cannot read."""
@@ -95,41 +101,6 @@ class ProbeJudge(AttributeJudge):
         return [*known].index(attribute.name) + 1
 
 
-class Perceptual:
-    """A distance of two images: "dreamsim" (Fu et al., NeurIPS 2023), or "lpips" (Zhang et al.,
-    CVPR 2018) with AlexNet at 256 x 256 pixels. ImportError if the package of this name is not
-    installed; ValueError if it cannot load its weights."""
-
-    @float32_by_default()
-    def __init__(self, name: str, device: str = "cpu") -> None:
-        self.name, self.device = name, device
-        try:
-            library = import_module(name)
-        except ImportError:
-            raise ImportError(f"{name} is not installed: pip install {name}") from None
-        try:
-            if name == "dreamsim":
-                folder = Path(torch.hub.get_dir(), name)  # by default the current folder
-                folder.parent.mkdir(parents=True, exist_ok=True)  # it makes only the last one
-                self.network, self.prepare = library.dreamsim(device=device, cache_dir=str(folder))
-            else:
-                self.network = library.LPIPS(net="alex", verbose=False).eval().to(device)
-                self.prepare = lambda image: 2 * resized(image, 256)[None] - 1
-        except Exception as error:  # libraries raise errors of every kind
-            raise ValueError(f"{name} cannot load its weights: {reason(error)}") from error
-
-    @isolated()
-    def distances(self, images: LazyImages, prompts: Sequence[str]) -> Tensor:
-        """(n,) float64 mean distances of each image from the others of its prompt; NaN without."""
-        found = torch.empty(len(images), dtype=torch.float64, device="cpu")
-        for rows in rows_by_label(prompts, len(images)).values():
-            others = len(rows) - 1 or torch.nan
-            pixels = torch.cat([self.prepare(images[row]) for row in rows]).to(self.device)
-            for row, one in zip(rows, pixels, strict=True):  # an image is at distance 0 from itself
-                found[row] = self.network(one.expand_as(pixels), pixels).sum() / others
-        return found
-
-
 @dataclass(frozen=True, eq=False)
 class Judges:
     """Models or data that say how well images match their prompts, and what they show.
@@ -140,9 +111,10 @@ class Judges:
             `metadata.jsonl`, or n numbers (a VQAScore, HPS or ImageReward computed elsewhere).
         labels: what each image shows: n labels, or a probe, which is not asked without prompts.
             Prompt fidelity and looks need a prompt that asks for a known label.
-        perceptual: `Perceptual` distances to compare the images of a prompt by.
         attributes: attributes to measure diversity in, such as those of `load_attributes`.
         attribute_judge: says which value of an attribute each image shows; needed for attributes.
+        labelled: a judge that is right, of some of the images (`Answers` of people): shares are
+            then corrected for the errors that `attribute_judge` makes in these.
 
     Example:
         >>> Judges(faithfulness="vqa_score").clip is None
@@ -152,9 +124,9 @@ class Judges:
     clip: str | tuple[ImageEmbedder, PromptEmbedder] | None = None
     faithfulness: str | Sequence[float] | Tensor | None = None
     labels: Labels | Probe | None = None
-    perceptual: Sequence[Perceptual] = ()
     attributes: Sequence[Attribute] = ()
     attribute_judge: AttributeJudge | None = None
+    labelled: AttributeJudge | None = None
 
 
 NO_JUDGES = Judges()
@@ -181,35 +153,56 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
         numbers = (given if isinstance(given, Tensor) else np.asarray(given)).reshape(-1, 1)
         values = checked(numbers, "the numbers for faithfulness", found.given)
         columns["faithfulness"] = values[found.kept, 0].double()
-    for distance in judges.perceptual:
-        columns[distance.name] = distance.distances(batch.images, batch.prompts or [])
-        settings[distance.name] = {"name": distance.name}
     labels = _labels(found, judges.labels, reader)
     if labels is not None and (known := sum(asked is not None for asked in labels.asked)):
         inputs, settings["labeled"] = replace(inputs, labels=labels), known
     return replace(found, inputs=replace(inputs, columns=columns), settings=settings)
 
 
-def judge_attributes(found: Embedded, judges: Judges, reader: ImageReader) -> list[AttributeScores]:
-    """The values of each attribute in the images of each prompt.
+def judge_attributes(
+    found: Embedded, judges: Judges, reader: ImageReader
+) -> tuple[Embedded, list[AttributeScores]]:
+    """The values of each attribute in the images of each prompt, also added to a batch's inputs.
 
-    ValueError if there is no judge, or an attribute applies to no image's prompt.
+    ValueError if there is no judge, or no attribute applies to an image's prompt.
     """
     judge, prompts = judges.attribute_judge, found.batch.prompts or []
     if not judges.attributes:
-        return []
+        return found, []
     if judge is None:
         raise ValueError("attributes need a judge: give Judges(attribute_judge=...)")
-    features = _features(found, judge.embedder, reader)
-    rows, scores = rows_by_label(prompts, len(features)), []
+    sample = None if judges.labelled is None else judges.labelled.look(found, reader)
+    view, rows = judge.look(found, reader), rows_by_label(prompts, len(prompts))
+    left_open, scores = list[tuple[Tensor, Tensor]](), list[AttributeScores]()
+    kept, asked = torch.zeros(2, len(prompts), dtype=torch.float64, device="cpu")
     for attribute in judges.attributes:
-        named = judge.named(attribute, list(dict.fromkeys(prompts)))
+        named = attribute.prompts or judge.named(attribute, [*rows])
+        named = {prompt: value for prompt, value in named.items() if prompt in rows}
         if not named:
-            raise ValueError(f"attribute {attribute.name!r} applies to no image's prompt")
-        p = judge.probabilities(features, attribute).cpu().double()
-        by_prompt = {prompt: p[rows[prompt]] for prompt in named}
-        scores.append(attribute_scores(attribute, by_prompt, named))
-    return scores
+            continue
+        places = {value: place for place, value in enumerate(attribute.values)} | {None: -1}
+        # of each image: the place of the value that its prompt names, -1 if it leaves the attribute
+        # open, and -2 if it has none
+        wanted = torch.tensor([places.get(named.get(it, ""), -2) for it in prompts], device="cpu")
+        p = wanted.new_full((len(prompts), len(attribute.values)), torch.nan, dtype=torch.float64)
+        p[wanted > -2] = judge.probabilities(view[wanted > -2], attribute).cpu().double()
+        is_judged = ~p[:, 0].isnan()
+        is_open, is_named = is_judged & (wanted == -1), is_judged & (wanted >= 0)
+        left_open.append((is_open.nonzero()[:, 0], p[is_open]))
+        kept[is_named] += p[is_named].gather(1, wanted[is_named, None])[:, 0]
+        asked[is_named] += 1
+        one = attribute_scores(replace(attribute, prompts=None), p, rows, named)
+        if judges.labelled is not None and sample is not None:
+            truth = judges.labelled.probabilities(sample, attribute)
+            one = replace(one, judge=reliability(p, truth, is_open))
+        scores.append(one)
+    if not scores:
+        names = ", ".join(attribute.name for attribute in judges.attributes)
+        raise ValueError(f"none of the attributes {names} applies to an image's prompt")
+    columns = {**found.inputs.columns, "named_kept": kept / asked}
+    inputs = replace(found.inputs, columns=columns, left_open=left_open)
+    by_judge = {name: {"name": judge.name} for name in ("grade", "named_kept")}
+    return replace(found, inputs=inputs, settings=found.settings | by_judge), scores
 
 
 def _labels(found: Embedded, given: Labels | Probe | None, reader: ImageReader) -> Labels | None:

@@ -61,11 +61,11 @@ SECTIONS: dict[str, dict[str, Measure]] = {
         "in_batch_similarity": Measure(
             "in-batch similarity", "mean cosine of two images of a prompt", ".3f", False, -1, -1, 1
         ),
-        "dreamsim": Measure("DreamSim", "mean distance of two images of a prompt", low=0),
-        "lpips": Measure("LPIPS", "mean distance of two images of a prompt", low=0),
+        "grade": _share("GRADE", "normalised entropy of what prompts leave open, by attribute"),
     },
     "Fidelity": {
         "fidelity": _share("prompt fidelity", "share of images that show what the prompt asks for"),
+        "named_kept": _share("named kept", "share of named attributes that images show"),
         "clip_score": Measure(
             "CLIPScore", "how well images match their prompts, 0 to 100", ".2f", low=0, high=100
         ),

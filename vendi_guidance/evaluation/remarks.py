@@ -39,7 +39,6 @@ def remarks_on(
             any("seconds" in it for it in judged.batch.rows or ()),
             "all seconds",
         ),
-        **{one.name: (True, "2 images of a prompt") for one in judges.perceptual},
     }
     left_out = [] if subsamples.parts else [f"confidence intervals (they need {ENOUGH})"]
     left_out += [] if n >= CURVES_FROM else [f"convergence curves ({CURVES_FROM} images)"]

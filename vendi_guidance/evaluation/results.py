@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from vendi_guidance.evaluation.analysis import Analysis
-from vendi_guidance.evaluation.attributes import AttributeScores
 from vendi_guidance.evaluation.batches import LazyImages
 from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS, Measure
+from vendi_guidance.evaluation.spread import AttributeScores, BinomialTest, binomial_test
 from vendi_guidance.features.files import BadImage
 from vendi_guidance.scores.subsampling import ENOUGH
 from vendi_guidance.storage.messages import counted
@@ -150,6 +150,11 @@ class Comparison:
         from vendi_guidance.evaluation.report.html import save_report
 
         return save_report(Path(folder), [self.first, self.second], self)
+
+    @property
+    def binomial_test(self) -> BinomialTest:
+        """Which run shows more values of the attributes that prompts leave open, pair by pair."""
+        return binomial_test(self.first.attributes, self.second.attributes)
 
     @property
     def headline(self) -> str:

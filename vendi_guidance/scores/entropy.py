@@ -50,6 +50,12 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
     return torch.logsumexp(order * log_p, dim=0) / (1 - order)
 
 
+def normalised_entropy(p: Tensor) -> float:
+    """The Shannon entropy of (n,) shares, up to a factor, divided by log n: from 0, where all are
+    of one kind, to 1, where all n kinds are equally frequent."""
+    return float(renyi_entropy(p / p.sum())) / math.log(len(p))
+
+
 @dataclass(frozen=True)
 class Entropy:
     """An order (see `renyi_entropy`) and a truncation rank (see `truncate`), with their errors."""

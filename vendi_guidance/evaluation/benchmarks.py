@@ -1,0 +1,70 @@
+"""Benchmarks: prompts, and the attributes that each leaves open or names, as one table."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+from vendi_guidance.evaluation.attributes import attributes_in, read_object
+from vendi_guidance.storage.assets import asset
+from vendi_guidance.storage.tables import read_table
+
+BENCHMARKS = "benchmarks"  # in assets: those that come with the package
+IMAGES = {".csv": 100}  # of a prompt, where the file does not say: GRADE's
+
+
+def open_benchmark(name: str) -> dict[str, Any]:
+    """Read a benchmark.
+
+    Args:
+        name: that of a file in `assets/benchmarks`, or the path of a `.toml` or `.json` file of the
+            same form, or of a `.csv` file of GRADE's: a row for each prompt and attribute that it
+            leaves open, with the columns prompt, attribute (a question) and attribute_values (such
+            as "{'red', 'blue'}").
+
+    Returns:
+        "source", "images_per_prompt", "attributes" (see `load_attributes`) and "prompts": of each
+        the "prompt", the values "named" by attribute, and those left "open", by default all others.
+
+    Raises:
+        ValueError: the file has another form.
+        FileNotFoundError: there is no such benchmark or file.
+
+    Example:
+        >>> sorted(open_benchmark("faces"))
+        ['attributes', 'images_per_prompt', 'prompts', 'source']
+    """
+    path = asset(f"{BENCHMARKS}/{name}.toml") or Path(name)
+    if not path.is_file():
+        known = sorted(file.stem for file in (asset(BENCHMARKS) or Path()).glob("*.toml"))
+        raise FileNotFoundError(f"there is no benchmark {name}: give {', '.join(known)}, or a file")
+    content = _from_grade(path) if path.suffix == ".csv" else read_object(path)
+    content = {"source": path.name, "images_per_prompt": IMAGES.get(path.suffix, 8), **content}
+    count = content["images_per_prompt"]
+    if not {"attributes", "prompts"} <= content.keys():
+        raise ValueError(f"{path} must have attributes and prompts, and has {', '.join(content)}")
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"{path}: images_per_prompt must be at least 1, got {count!r}")
+    if not attributes_in(content, str(path)):
+        raise ValueError(f"{path}: no prompt leaves an attribute open or names one")
+    return content
+
+
+def _from_grade(path: Path) -> dict[str, Any]:
+    """The content of a table of GRADE's."""
+    attributes: dict[str, list[str]] = {}
+    prompts: dict[str, dict[str, Any]] = {}
+    for place, row in read_table(path):
+        try:
+            prompt, attribute, given = (
+                row[it] for it in ("prompt", "attribute", "attribute_values")
+            )
+            values = sorted(map(str, ast.literal_eval(given)))
+        except KeyError as error:
+            raise ValueError(f"{place} has no column {error}: GRADE's tables have") from None
+        except (ValueError, TypeError, SyntaxError, RecursionError):
+            raise ValueError(f"{place} has no set of values, but {given!r:.80}") from None
+        if attributes.setdefault(attribute, values) != values:
+            raise ValueError(f"{place} has other values of {attribute!r} than before")
+        one = prompts.setdefault(prompt, {"prompt": prompt, "open": []})
+        one["open"].append(attribute)
+    return {"attributes": attributes, "prompts": [*prompts.values()]}
