@@ -33,7 +33,7 @@ class Call:
     All that is changed of the pipeline is undone by one `ExitStack`, which `close` closes. The call
     closes itself where the loop ends, however it ends, and where an error leaves what is watched.
 
-    The arguments are those of `VendiGuidance`, and an object with which the call ends at the
+    `engine` guides it. The arguments are those of `VendiGuidance`, and an object with which the call ends at the
     latest: all that guides it has to refer to it. ValueError if the pipeline or its scheduler does
     not support the settings.
     """
@@ -53,7 +53,7 @@ class Call:
         self.settings = settings
         self.has_begun = False
         self.watch: Watch | None = None
-        self._engine = Engine(settings, memory)
+        self.engine = Engine(settings, memory)
         self._undistilled = undistilled
         self._prompts = ComparedPrompts(prompt_input, settings, memory)
         self._thread: int | None = None
@@ -122,7 +122,7 @@ class Call:
             self.close()  # its network may serve another call
             raise
         if is_kept:
-            self._engine.remember(step)
+            self.engine.remember(step)
         return step
 
     def of_user(self, callback: Callable[..., Any], *given: Any) -> Any:
@@ -143,8 +143,8 @@ class Call:
         """Why guidance is on and yet none of the call's `count` steps was guided, or None."""
         if self._is_guided or self.settings.is_off:
             return None
-        if (way := self._engine.way) is not None and way.title == Way.title:
-            return self._engine.why_off
+        if (way := self.engine.way) is not None and way.title == Way.title:
+            return self.engine.why_off
         if count == 1:
             return "it has one step, after which nothing is left to guide: use more steps"
         scheduler = type(pipeline.scheduler).__name__
@@ -160,9 +160,9 @@ class Call:
         network = self._network if is_known else None
         first = None if self.watch is None else self.watch.first
         step = replace(step, network=network, first=first)
-        is_due = self._engine.observe(step) and is_known
+        is_due = self.engine.observe(step) and is_known
         is_due = is_due and (step.is_last or can_continue(step.pipeline.scheduler))
-        way = self._engine.way
+        way = self.engine.way
         if network is not None and way is not None:
             network.cfg.share = way.share_of_cfg(network.levels[1].ratio, is_due)
             if way.may_skip(step):
@@ -176,7 +176,7 @@ class Call:
             prediction = watch.prediction_of(step.latents)
             step = replace(step, prediction=prediction, network=self._network, first=watch.first)
         self._is_guided = True
-        return self._engine.modify(step)
+        return self.engine.modify(step)
 
     def _follow(self, pipeline: Any) -> bool:
         """Whether the last step is known: False if it is watched only from now on."""

@@ -3,7 +3,7 @@ lasts until its last step; settings and memory last from call to call."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,10 @@ from vendi_guidance.guidance.window import WINDOW, SlidingWindow
 logger = logging.getLogger(__name__)
 
 Callback = Callable[..., dict[str, Any] | None]
+
+
+class _ExplainedError(Exception):
+    """Ends a call that was begun to explain it."""
 
 
 class VendiGuidance(PipelineCallback):
@@ -217,6 +221,36 @@ class VendiGuidance(PipelineCallback):
         finally:
             self._end()
             self.keeps, self.undistilled, self.settings = before
+
+    def explain(self, pipeline: Any, **arguments: Any) -> str:
+        """How a call of the pipeline with these arguments would be guided, why, and the facts that
+        decide it. The call is begun, and ends after its first step; nothing is remembered.
+
+        Example:
+            >>> from tests.helpers.tiny_pipelines import CASES
+            >>> pipe, prompts = CASES["SDXL"].make(), CASES["SDXL"].arguments([0, 0])
+            >>> text = VendiGuidance(preset="published").explain(pipe, **prompts)
+            >>> print(text)
+            guided as published: the settings ask for it
+        """
+
+        def call(stop: Callback) -> None:
+            with self.attached(pipeline, callback=stop) as given:
+                pipeline(**arguments, **given)
+
+        return self.explanation_of(call)
+
+    def explanation_of(self, call: Callable[[Callback], Any]) -> str:
+        """`explain` for a function that calls a pipeline, guided by this, with a callback."""
+        found = []
+
+        def stop(*_: Any) -> Any:
+            found.append("" if self._call is None else str(self._call.engine))
+            raise _ExplainedError
+
+        with suppress(_ExplainedError):
+            call(stop)
+        return found[0] if found else "undecided: the pipeline did not call its callback"
 
     def begin(self, pipeline: Any, owner: Any) -> Call:
         """The next call of the pipeline, to be opened, which lasts no longer than `owner`."""

@@ -85,6 +85,12 @@ class DiversityGuided:
         """The guidance, whose window lasts from call to call; assign another one to replace it."""
         return VendiGuidance(prompt_input=self.prompt_input)
 
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """How a call with these arguments would be guided, and why: see `VendiGuidance.explain`."""
+        return self.guidance.explanation_of(
+            lambda stop: self(*args, **kwargs, **self.watched(lambda *_: stop()))
+        )
+
     @property
     def config(self) -> Any:
         """The stock pipeline's configuration. diffusers' `AutoPipeline`s read it before they look

@@ -147,8 +147,15 @@ COMMON = (
 @output_option("--overwrite", is_flag=True, help="Replace the run in the output folder.")
 @output_option("--resume", is_flag=True, help="Continue the run in the output folder, or start it.")
 @output_option("--no-metadata", is_flag=True, help="Keep prompt and settings out of the PNG files.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Say how the first batch would be guided, and why, and generate nothing.",
+)
 @run_options
-def main(images_per_prompt: int | None, protocol: str | None, **given: Any) -> None:
+def main(
+    images_per_prompt: int | None, protocol: str | None, explain: bool, **given: Any
+) -> None:
     size = PROTOCOLS[protocol] if protocol else 1
     given["images_per_prompt"] = images_per_prompt or size
     if given["images_per_prompt"] % size:
@@ -174,6 +181,8 @@ def main(images_per_prompt: int | None, protocol: str | None, **given: Any) -> N
         group = stack.enter_context(process_group(options.device))
         stop.is_silent = not group.is_first
         run = open_run(options, group, stop, stack, tell=tell)
+        if explain:
+            return click.echo(run.explain())
         total, done = run.plan.total, run.progress.done
         with tqdm(total=total, initial=done, unit="image", disable=not group.is_first) as bar:
             for count in run.rounds():
@@ -186,6 +195,7 @@ def main(images_per_prompt: int | None, protocol: str | None, **given: Any) -> N
                 click.echo(f"next: vendi-guidance evaluate {options.output} --protocol {protocol}")
         if run.stopped_by is not None:
             raise SystemExit(128 + run.stopped_by)
+        return None
 
 
 def save_window(run: Runner, path: Path) -> None:

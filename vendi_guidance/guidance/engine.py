@@ -26,6 +26,7 @@ class Engine:
     Attributes:
         facts, way: of the call; None until its first step with a `network` is seen. There `choose`
             decides, once.
+        why: in plain words, why the call is guided so.
         why_off: why this call is not guided although the settings ask for it, or None.
 
     Example:
@@ -45,7 +46,13 @@ class Engine:
         self.memory = memory
         self.facts: Facts | None = None
         self.way: Way | None = Way() if settings.is_off else None
+        self.why = "diversity is 0"
         self.why_off: str | None = None
+
+    def __str__(self) -> str:
+        """How the call is guided, why, and the facts that decided it."""
+        title = "undecided" if self.way is None else self.way.title
+        return "\n".join([f"{title}: {self.why}", *([] if self.facts is None else [str(self.facts)])])
 
     @torch.no_grad()
     def observe(self, step: Step, is_continued: bool = False) -> bool:
@@ -58,13 +65,13 @@ class Engine:
     def _decide(self, step: Step, is_continued: bool) -> None:
         score = self.memory.score(self.settings, step.prompts)
         if isinstance(self.settings, Published):
-            self.way = AsPublished(score, self.settings)
+            self.way, self.why = AsPublished(score, self.settings), "the settings ask for it"
         elif step.network is not None:
             self.facts = Facts.of(step, score, self.settings, is_continued)
-            self.way, why, leaf = choose(self.facts, self.settings)
+            self.way, self.why, leaf = choose(self.facts, self.settings)
             if leaf.way is Way and leaf is not ALONE:
-                self.why_off = why
-            logger.info("%s: %s", self.way.title, why)
+                self.why_off = self.why
+            logger.info("%s: %s", self.way.title, self.why)
 
     @property
     def guides_own_steps(self) -> bool:

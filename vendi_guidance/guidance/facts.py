@@ -81,6 +81,22 @@ class Facts:
             step=step,
         )
 
+    def __str__(self) -> str:
+        """What was known, as lines of text."""
+        cfg = "with CFG" if self.has_cfg else "without CFG"
+        network = ["joint" if self.is_joint else "not joint"]
+        network += ["takes a prompt's tokens"] * self.has_prompt
+        if self.is_distilled and self.is_undistilled:
+            network.append("the undistilled one answers")
+        seen = f", first predictions differ by {self.spread:.2g} of their norm"
+        lines = {
+            "steps": f"{self.steps} of {self.scheduled}, {cfg}, {self.evaluations:.3g} evaluations each",
+            "noise to signal": f"from {self.start:.3g}; looks are decided near {self.wanted:.3g}",
+            "images": f"{self.images}, {self.remembered} remembered{seen * (not self.are_lone)}",
+            "network": ", ".join(network),
+        }
+        return "\n".join(f"  {name}: {text}" for name, text in lines.items())
+
     @property
     def has_cfg(self) -> bool:
         """Whether the stock call has CFG, at half of its steps or more."""

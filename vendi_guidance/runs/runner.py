@@ -154,12 +154,7 @@ class Runner:
         if not items:
             return _Result([], signal=self.stop.signal), []
         guidance, started = self.pipe.guidance, perf_counter()
-        skipped = guidance.skipped
-        seeds = [self.plan.options.seed + item.number for item in items]
-        torch.manual_seed(seeds[0])  # for schedulers that ignore the call's generators
-        arguments = self.plan.sampling.arguments([item.prompt for item in items])
-        # on the CPU, so that a seed gives the same noise on every device
-        arguments["generator"] = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
+        skipped, arguments = guidance.skipped, self._arguments(items)
         if self.on_step is not None:
             arguments |= self.pipe.watched(self.on_step)
         parts = [part for part in vars(self.pipe).values() if isinstance(part, torch.nn.Module)]
@@ -184,6 +179,20 @@ class Runner:
         seconds = perf_counter() - started
         found = (guidance.skipped - skipped, guidance.sigma_prompt, sum(rows), self.stop.signal)
         return _Result(finished, seconds, *found), images
+
+    def _arguments(self, items: list[Item]) -> dict[str, Any]:
+        """The arguments of the call that generates these images."""
+        seeds = [self.plan.options.seed + item.number for item in items]
+        torch.manual_seed(seeds[0])  # for schedulers that ignore the call's generators
+        arguments = self.plan.sampling.arguments([item.prompt for item in items])
+        # on the CPU, so that a seed gives the same noise on every device
+        arguments["generator"] = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
+        return arguments
+
+    def explain(self) -> str:
+        """How the next batch would be guided, and why."""
+        items = self.plan.items(self.progress.done, self.progress.side_by_side)
+        return self.pipe.explain(**self._arguments([*islice(items, self.progress.batch_size)]))
 
     def _halve_batches(self) -> None:
         size = self.progress.batch_size
