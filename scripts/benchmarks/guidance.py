@@ -26,12 +26,12 @@ from scripts.benchmarks.measuring import (
     ratio,
     table,
 )
-from vendi_guidance.guidance.ways.budget import CANDIDATES
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
 from vendi_guidance.guidance.samples import ROWS_AT_ONCE, unit_rows
 from vendi_guidance.guidance.settings import SIGMA_SHARE
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction
+from vendi_guidance.guidance.ways.budget import CANDIDATES
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.linalg import to_precise

@@ -20,25 +20,28 @@ from diffusers.pipelines.flux2.pipeline_flux2 import compute_empirical_mu
 
 from scripts.benchmarks.measuring import table
 from vendi_guidance.adapter.schedule import Watch
-from vendi_guidance.guidance.ways.budget import own_evaluations
-from vendi_guidance.guidance.engine import Engine
-from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.facts import Facts
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Step
-from vendi_guidance.guidance.timing import cfg_every, level_of_rounds, wanted_ratio
+from vendi_guidance.guidance.ways.budget import own_evaluations
+from vendi_guidance.guidance.ways.level import level_of
+from vendi_guidance.guidance.ways.own_steps import ABOVE
+from vendi_guidance.guidance.ways.perturbed import PerturbedPrompt
+from vendi_guidance.guidance.ways.rounds import InRounds
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-model.md"
 MODELS: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 SHOWN = 4  # levels that are listed, from the first on
 
 BEFORE = "noise to signal before each step"
-COLUMNS = "model", BEFORE, "wanted", "rounds at (step)", "stock", "in rounds"
+COLUMNS = "model", BEFORE, "own steps", "wanted", "rounds at (step)", "stock", "in rounds"
 
 
 class Schedule(NamedTuple):
     """A model's levels, as noise-to-signal ratios, and its rounds at the default settings."""
 
     starts: list[float]  # levels before each step
+    own_steps: int  # those after which samples are moved, if they are guided
     wanted: float  # level at which rounds are wanted
     made: float  # level at which they are made
     step: int  # index of the step that they repeat
@@ -81,28 +84,31 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
             scheduler.step(torch.zeros_like(sample), timestep, sample)
             levels.append(watch.levels)
     settings, latents = Rounds(), torch.empty(1, *model["latent"], device="meta")
-    engine = Engine(settings, Memory(1))
     starts, per_step = [before.ratio for before, _ in levels], 1 + model["cfg"]
+    count, unseen = len(levels), {"has_fixed_end": False, "is_continued": False, "is_joint": False}
+    wanted, ahead = settings.level * latents.numel() ** 0.5, tuple(starts[1:])
+    nothing: Any = None
+    facts = Facts(
+        *(count, count, starts[0], ahead, per_step, wanted, 2, 0),
+        **unseen,
+        has_prompt=True,
+        score=nothing,
+        step=nothing,
+    )
+    way = (PerturbedPrompt if facts.is_distilled else InRounds)(facts, settings)
+    own_steps = sum(ratio > ABOVE for ratio in starts[:-1])
     spent, is_reused = model["cfg"], False  # only the first step has CFG
     for index, between in enumerate(levels):
         spent += not is_reused
         network: Any = SimpleNamespace(
-            levels=between,
-            at=watch.at,
-            evaluations_per_step=per_step,
-            spent=spent,
-            ahead=starts[index + 1 :],
-            cfg_every=cfg_every(settings),
-            has_blocks=False,  # rounds, not moves inside the network
-            has_prompt=True,
-            is_undistilled=False,
+            levels=between, at=watch.at, spent=spent, ahead=starts[index + 1 :]
         )
-        step = Step(index, len(levels), latents, network=network)
-        if engine.is_due(step):
-            wanted, made = wanted_ratio(step, settings), level_of_rounds(step, settings).ratio
-            guided = round(own_evaluations(step, settings)) + engine.evaluations(step)
-            return Schedule(starts, wanted, made, index, len(levels) * per_step, guided)
-        is_reused = engine.is_undecided(step)
+        step = Step(index, count, latents, network=network)
+        if way.is_due(step):
+            guided = round(own_evaluations(step, facts, settings)) + way.evaluations(step)
+            made = level_of(step, facts).ratio
+            return Schedule(starts, own_steps, wanted, made, index, count * per_step, guided)
+        is_reused = way.may_skip(step)
     raise ValueError(f"no step of {model['name']} is due")
 
 
@@ -110,11 +116,11 @@ def rows() -> str:
     """The page's table."""
     cells = []
     for model in MODELS:
-        starts, wanted, made, step, *costs = schedule_of(model)
+        starts, own_steps, wanted, made, step, *costs = schedule_of(model)
         name = f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
         listed = [*map(shown, starts[:SHOWN]), *["..."] * (len(starts) > SHOWN)]
         rounds = f"{shown(made)} ({step + 1})"
-        cells.append([name, ", ".join(listed), shown(wanted), rounds, *costs])
+        cells.append([name, ", ".join(listed), own_steps, shown(wanted), rounds, *costs])
     return table(COLUMNS, cells, 2)
 
 

@@ -97,7 +97,7 @@ def test_the_words_for_none_belong_to_their_settings(make):
     refused = make("cat", "--diversity-truncation", "automatic")
     assert_refused(refused, "--diversity-truncation", "automatic")
     text = CliRunner().invoke(generate.main, ["--help-all"]).output
-    for name in ("sigma-latent", "budget", "rounds", "candidates"):
+    for name in ("sigma-latent", "rounds", "candidates"):
         assert f"--diversity-{name} [NUMBER|automatic]" in text
     assert "--diversity-truncation [NUMBER|all]" in text
 

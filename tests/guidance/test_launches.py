@@ -8,9 +8,9 @@ from tests.helpers.launches import Launches
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.facts import Facts
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.ways.own_steps import OwnSteps
 from vendi_guidance.guidance.settings import OBJECTIVES, Published, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
+from vendi_guidance.guidance.ways.own_steps import OwnSteps
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.functional import conditional_rke, rke
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -11,6 +10,9 @@ from tests.guidance.test_engine import Network, seeded
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.facts import Facts
 from vendi_guidance.guidance.memory import Memory
+from vendi_guidance.guidance.samples import unit_rows
+from vendi_guidance.guidance.settings import OBJECTIVES, Rounds
+from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.ways.own_steps import (
     ABOVE,
     KNOWN,
@@ -18,9 +20,6 @@ from vendi_guidance.guidance.ways.own_steps import (
     SPREAD,
     OwnSteps,
 )
-from vendi_guidance.guidance.samples import unit_rows
-from vendi_guidance.guidance.settings import OBJECTIVES, Rounds
-from vendi_guidance.guidance.step import Level, Prediction, Step
 
 pytestmark = pytest.mark.as_measured
 SHAPE = (2, 4, 4)
@@ -185,50 +184,3 @@ def test_steps_of_low_noise_the_last_and_those_that_end_without_noise_are_not_gu
     steps += [replace(steps[0], network=None)]
     moves = moves_of(steps[0])
     assert [moves.is_due(it) for it in steps] == [True, False, False, False, False]
-
-
-MEANS = torch.tensor([[5.0, 0.0], [2.0, 1.5], [2.0, -1.5]], dtype=torch.float64)
-RATIOS = [60.0, 30.0, 15.0, 8.0, 4.0, 2.0, 1.0, 0.4, 0.0]
-
-
-def of_mixture(latents, ratio):
-    """The exact denoiser of three Gaussians of variance 0.01, at signal 1."""
-    total = 0.01 + ratio**2
-    weights = (-((latents[:, None] - MEANS) ** 2).sum(2) / (2 * total)).softmax(1)
-    return weights @ MEANS * (ratio**2 / total) + latents * (0.01 / total)
-
-
-def reference(latents, target, sigma):
-    """Samples of a mixture, guided in a few lines: RKE of one prompt, a fixed bandwidth."""
-    for start, end in pairwise(RATIOS):
-        clean = of_mixture(latents, start)
-        noise = (latents - clean) / start
-        if start > ABOVE and end:
-            x = clean.clone().requires_grad_()
-            u = x / x.norm(dim=1, keepdim=True)
-            kernel = torch.exp(-((u[:, None] - u) ** 2).sum(2) / (2 * sigma**2))
-            (-(kernel / len(u)).square().sum().log()).backward()
-            apart = torch.cdist(clean, clean).fill_diagonal_(math.nan)
-            apart = apart.nanquantile(0.5, dim=1, interpolation="lower") / clean.norm(dim=1)
-            length = OUTWARD * clean.norm(dim=1) * (target - apart).clamp(min=0)
-            clean = clean + length[:, None] * x.grad / x.grad.norm(dim=1, keepdim=True)
-        latents = clean + end * noise
-    return latents
-
-
-def test_a_call_agrees_with_a_reference_of_a_few_lines_on_a_mixture_of_gaussians():
-    latents = RATIOS[0] * drawn(8, 2)
-    expected = reference(latents, KNOWN, 0.8)
-    plain, found = latents, latents
-    settings = Rounds(diversity=1.0, objective="rke", sigma_latent=0.8, proposal="steps")
-    guided, count = Engine(settings, Memory(20)), len(RATIOS) - 1
-    for index, (start, end) in enumerate(pairwise(RATIOS)):
-        clean = of_mixture(found, start)
-        made = clean + end / start * (found - clean)
-        prediction, network = Prediction(clean, 1.0, end), Known(clean, None, start, end)
-        step = Step(index, count, made, None, torch.ones(8, 1), prediction, network)
-        found = guided.modify(step).latents if guided.observe(step) else made
-        clean = of_mixture(plain, start)
-        plain = clean + end / start * (plain - clean)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
-    assert not torch.allclose(found, plain, atol=0.01)

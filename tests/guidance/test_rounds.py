@@ -19,10 +19,10 @@ from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.guidance.facts import Facts
 from vendi_guidance.guidance.memory import Memory
-from vendi_guidance.guidance.ways import budget
 from vendi_guidance.guidance.score import OF_LARGEST, between, spread
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Step
+from vendi_guidance.guidance.ways import budget
 from vendi_guidance.guidance.ways.budget import CFG_STOP
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo-sdxl"
@@ -107,23 +107,21 @@ def test_a_call_takes_fewer_evaluations_than_the_stock_call_or_says_how_many(sdx
     how = {"steps": 20, "guided": True}
     stock, usual, more = (
         sum(evaluations(pipe, guidance, **how)) / 3
-        for guidance in (None, *(VendiGuidance(proposal="gradient", budget=it, level=0.25) for it in (None, 1.25)))
+        for guidance in (None, *(making(it, candidates=2, level=0.25) for it in (None, 12)))
     )
-    assert usual <= budget.USUAL_BUDGET * stock
-    if kind != "HeunDiscrete":  # whose steps, each evaluated twice, leave more than rounds need
-        assert usual > budget.USUAL_BUDGET * stock - budget.CANDIDATES
-    assert usual < more <= 1.25 * stock
+    assert usual <= 0.9 * stock and usual == more - 24 + budget.USUAL
     said = f"{more / stock:.3g} times the stock call's evaluations of the network"
     ours = [it.getMessage() for it in caplog.records if it.name.startswith("vendi_guidance")]
     assert ours[2:] == [said] * (more > stock)
 
 
-def test_a_short_call_has_rounds_beyond_its_budget_and_one_without_cfg_as_many(sdxl):
-    short = evaluations(sdxl, VendiGuidance(proposal="gradient", level=0.25), steps=5, guided=True)
-    assert 3 * (5 + budget.LEAST) <= sum(short) <= 3 * (2 * 5 + budget.LEAST)
-    spy = spied(sdxl, VendiGuidance(proposal="gradient", level=0.25), steps=12)
-    rows = evaluations(sdxl, VendiGuidance(proposal="gradient", level=0.25), steps=12)
-    assert rows == [3] * (2 + budget.LEAST + 11 - spy.changed[0])
+def test_a_short_call_with_cfg_has_as_many_rounds_as_a_longer_one_without(sdxl):
+    guidance = VendiGuidance(proposal="gradient", level=0.25)
+    short = evaluations(sdxl, guidance, steps=5, guided=True)
+    assert 3 * (5 + budget.USUAL) <= sum(short) <= 3 * (2 * 5 + budget.USUAL)
+    spy = spied(sdxl, guidance, steps=12)
+    rows = evaluations(sdxl, guidance, steps=12)
+    assert rows == [3] * (2 + budget.USUAL + 11 - spy.changed[0])
 
 
 def test_a_guided_call_reads_few_numbers_beside_those_of_the_stock_call(sdxl):
@@ -260,15 +258,20 @@ def test_one_broken_prediction_breaks_no_sample_of_any_dtype(sdxl, kind, dtype, 
 
 
 @pytest.mark.parametrize(
-    ("cfg", "count", "paid", "expected"),
+    ("cfg", "count", "settings", "expected"),
     [
-        *((2, 16, *row) for row in ((0.01, (1, 1)), (0.25, (2, 2)), (1.0, (4, 2)))),
-        *((1, n, None, it) for n, it in ((2, (2, 1)), (4, (4, 1)), (9, (4, 1)), (10, (4, 2)))),
+        (2, 16, {}, (4, 2)),
+        (2, 16, {"diversity": 0.75}, (6, 2)),
+        (2, 16, {"diversity": 1.0}, (8, 2)),
+        (2, 2, {"diversity": 1.0}, (4, 1)),
+        (2, 16, {"rounds": 3}, (3, 2)),
+        (2, 16, {"rounds": 3, "candidates": 1}, (3, 1)),
+        *((1, n, {}, it) for n, it in ((2, (2, 1)), (4, (4, 1)), (9, (4, 1)), (10, (4, 2)))),
     ],
 )
-def test_a_small_budget_or_few_steps_pay_for_fewer_rounds(cfg, count, paid, expected):
-    network = AnyNetwork(9.0, 8.0)
-    network.evaluations_per_step, network.spent, network.ahead = cfg, 30, [2.0]
-    step, settings = Step(2, count, torch.ones(2, 4), network=network), Rounds(budget=paid)
+def test_the_dial_and_short_calls_decide_how_many_rounds_are_made(cfg, count, settings, expected):
+    network, settings = AnyNetwork(9.0, 8.0), Rounds(**settings)
+    network.evaluations_per_step = cfg
+    step = Step(2, count, torch.ones(2, 4), network=network)
     facts = Facts.of(step, Memory(9).score(settings, None), settings)
-    assert budget.affordable(step, facts, settings) == expected
+    assert budget.affordable(facts, settings) == expected

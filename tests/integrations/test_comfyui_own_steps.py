@@ -29,11 +29,11 @@ from tests.integrations.test_comfyui_sampling import (
     writes_into_its_sigmas,
 )
 from vendi_guidance.guidance import choose
-from vendi_guidance.guidance.ways import own_steps
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.samples import lengths
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Prediction, Step
+from vendi_guidance.guidance.ways import own_steps
 from vendi_guidance.guidance.window import SlidingWindow
 
 
@@ -45,6 +45,7 @@ def _needs_cfg(_known_prompts, monkeypatch):
 def spread_counts_from(monkeypatch, share):
     for module in (choose, own_steps):
         monkeypatch.setattr(module, "SPREAD", share)
+
 
 SHARES = torch.tensor([1.0, 0.8, 0.6, 0.4, 0.0])  # of noise, in a flow model
 

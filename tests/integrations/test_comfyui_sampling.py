@@ -15,16 +15,16 @@ from integrations.comfyui.sampling import DiverseSampling, prompt_features
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance import noise
-from vendi_guidance.guidance.ways import budget
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.settings import Rounds
+from vendi_guidance.guidance.ways import budget
 
 SHAPE = (8, 4, 4, 4)
 SIGMAS = torch.tensor([14.6, 6.0, 2.2, 1.1, 0.9, 0.5, 0.2, 0.0])
 AT = 2  # their level is 0.2 sqrt(4 * 4 * 4) = 1.6, so the rounds repeat the step from 2.2 to 1.1
 CFG = 5.0
-EVALUATIONS = budget.LEAST
+EVALUATIONS = budget.USUAL
 """Of the rounds: steps with less CFG leave fewer."""
 
 

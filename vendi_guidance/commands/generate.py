@@ -153,9 +153,7 @@ COMMON = (
     help="Say how the first batch would be guided, and why, and generate nothing.",
 )
 @run_options
-def main(
-    images_per_prompt: int | None, protocol: str | None, explain: bool, **given: Any
-) -> None:
+def main(images_per_prompt: int | None, protocol: str | None, explain: bool, **given: Any) -> None:
     size = PROTOCOLS[protocol] if protocol else 1
     given["images_per_prompt"] = images_per_prompt or size
     if given["images_per_prompt"] % size:

@@ -63,11 +63,18 @@ TREE = (
     ),
     Leaf(
         f"it begins below a noise-to-signal ratio of {ABOVE:g}, with CFG",
-        lambda it, of: it.start <= ABOVE and not it.is_continued and (it.has_cfg or of.proposal == "steps"),
+        lambda it, of: (
+            it.start <= ABOVE and not it.is_continued and (it.has_cfg or of.proposal == "steps")
+        ),
         Way,
         'it begins where the image is decided: raise strength, or proposal="gradient"',
     ),
-    Leaf('`proposal="steps"`', lambda it, of: of.proposal == "steps", OwnSteps, "the settings ask for it"),
+    Leaf(
+        '`proposal="steps"`',
+        lambda it, of: of.proposal == "steps",
+        OwnSteps,
+        "the settings ask for it",
+    ),
     Leaf(
         f"up to {FEW} steps without CFG, whose first predictions differ by more than {VARIED:g}",
         lambda it, of: it.is_distilled and _differ(it, VARIED),

@@ -52,7 +52,9 @@ class Engine:
     def __str__(self) -> str:
         """How the call is guided, why, and the facts that decided it."""
         title = "undecided" if self.way is None else self.way.title
-        return "\n".join([f"{title}: {self.why}", *([] if self.facts is None else [str(self.facts)])])
+        return "\n".join(
+            [f"{title}: {self.why}", *([] if self.facts is None else [str(self.facts)])]
+        )
 
     @torch.no_grad()
     def observe(self, step: Step, is_continued: bool = False) -> bool:

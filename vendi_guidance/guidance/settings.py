@@ -88,14 +88,11 @@ class Rounds(Settings):
     Args:
         diversity: The dial: 0 is the stock pipeline, bit for bit, 1 the most variety. It sets how
             varied predictions shall be, or how far rounds move images.
-        budget: Evaluations of the network in a call, as a multiple of the stock call's. Rounds use
-            what the steps before them, and those with less classifier-free guidance (CFG), save: at
-            least 8 evaluations, so that short calls take more than the budget, and at most 16 times
-            the budget. Without CFG they come on top: 8; in calls of up to 9 steps two to four, or
-            five or six where the undistilled network makes the rounds.
         rounds: How many times the denoising step at the noise level `level` is repeated. Each round
             adds fresh noise and a move, shorter from round to round, and evaluates the network. CFG
             is off before the rounds. Calls that cannot afford this number have fewer, longer moves.
+            Automatic is for 8 evaluations, rising to 16 in the upper half of the dial, and for 4 with
+            an undistilled network.
         candidates: How many noises a round tries for each sample. It keeps the one whose prediction
             differs most from the other samples'. Each takes one evaluation of the network.
         level: The noise level of the rounds: the noise-to-signal ratio, divided by the square root
@@ -121,15 +118,7 @@ class Rounds(Settings):
     """
 
     diversity: float = setting(DIVERSITY, most=1)
-    budget: float | None = setting(
-        None,
-        above=True,
-        typical="0.8 to 1.5",
-        none="0.8, rising to 1.5 in the upper half of the dial",
-    )
-    rounds: int | None = setting(
-        None, int, least=1, typical="4 to 12", none="what the budget allows"
-    )
+    rounds: int | None = setting(None, int, least=1, typical="4 to 12", none="automatic")
     candidates: int | None = setting(
         None,
         int,

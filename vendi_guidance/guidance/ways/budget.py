@@ -1,52 +1,44 @@
-"""How many evaluations of the network the rounds of a call may take, and how much CFG follows.
+"""How many evaluations of the network rounds take, and how much CFG follows them.
 
-Counts are per sample: a step with classifier-free guidance (CFG) is two evaluations. The budget is
-a multiple of the stock call's count. Of the steps before the rounds only the first and the last are
-evaluated, the last one without CFG, and those after them have less CFG: this leaves evaluations for
-the rounds. Without CFG rounds come on top.
+Counts are per sample: a step with classifier-free guidance (CFG) is two evaluations. Of the steps
+before the rounds only the first and the last are evaluated, the last one without CFG, and those
+after them have CFG at high noise only: a call of 16 steps or more takes fewer evaluations with
+rounds than without. Without CFG they come on top.
 """
-
-import math
 
 from vendi_guidance.guidance.facts import Facts, network_of
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Step
 
-ROUNDS, CANDIDATES = 8, 2
-"""Rounds, and candidates per round: with CFG at most their product, times the budget."""
+CANDIDATES = 2
+"""Noises that a round tries for each sample."""
 
-LEAST = 8
-"""Evaluations that rounds take without CFG, and with it even if the budget leaves fewer, but never
-more than the stock call itself takes. With 6 PixArt keeps .820 of what prompts name, not .852."""
+USUAL = 8
+"""Evaluations in rounds up to the default diversity. With 6 PixArt keeps .820 of what prompts name,
+not .852."""
+
+MOST = 16
+"""The same at diversity 1: long moves keep more if more evaluations follow them."""
 
 FEW_ROUNDS = 4
-"""The most evaluations that rounds take with a distilled network."""
-
-USUAL_BUDGET = 0.8
-"""The automatic budget up to the default diversity: more evaluations did no better."""
-
-LARGEST_BUDGET = 1.5
-"""The automatic budget at diversity 1: long moves keep more if more evaluations follow them."""
+"""The most with a distilled network."""
 
 CFG_STOP = 0.75
 """After rounds, CFG is off below this ratio. What the image shows is decided by then, and CFG would
 only make images more alike (Kynkäänniemi et al., NeurIPS 2024)."""
 
 
-def affordable(step: Step, facts: Facts, settings: Rounds) -> tuple[int, int]:
-    """The numbers of rounds and of candidates per round: as set, else what the budget pays for with
-    CFG, and `LEAST` without. Their product never exceeds the evaluations of the stock call."""
+def affordable(facts: Facts, settings: Rounds) -> tuple[int, int]:
+    """The numbers of rounds and of candidates per round: as set, else for `USUAL` to `MOST`
+    evaluations. Their product never exceeds the evaluations of the stock call."""
     candidates = settings.candidates or CANDIDATES
     most = round(facts.steps * facts.evaluations)
     if settings.rounds is not None:
         rounds = settings.rounds
-    elif not facts.has_cfg:
-        rounds = max(LEAST // candidates, 1)
-        if facts.is_distilled:
-            most = min(most, FEW_ROUNDS)
     else:
-        most = min(_paid_for(step, facts, settings), most)
-        rounds = max(most // candidates, 1)
+        beyond = max(settings.diversity / DIVERSITY - 1, 0.0)
+        rounds = max(round(USUAL + beyond * (MOST - USUAL)) // candidates, 1)
+        most = min(most, FEW_ROUNDS) if facts.is_distilled else most
     rounds = min(rounds, most)
     return rounds, min(candidates, most // rounds)
 
@@ -54,7 +46,7 @@ def affordable(step: Step, facts: Facts, settings: Rounds) -> tuple[int, int]:
 def asked_for(settings: Rounds) -> int:
     """Evaluations in rounds for which moves have their usual length; with fewer they are longer."""
     if settings.rounds is None:
-        return LEAST
+        return USUAL
     return settings.rounds * (settings.candidates or CANDIDATES)
 
 
@@ -68,14 +60,3 @@ def own_evaluations(step: Step, facts: Facts, settings: Rounds) -> float:
 def share_of_cfg(ratio: float, settings: Rounds) -> float:
     """The share of CFG at a step after the rounds that begins at this noise-to-signal ratio."""
     return settings.cfg if ratio > CFG_STOP else 0.0
-
-
-def _paid_for(step: Step, facts: Facts, settings: Rounds) -> int:
-    """Evaluations that the budget leaves for rounds, with CFG."""
-    budget = settings.budget
-    if budget is None:  # the usual one, rising to the largest at diversity 1
-        beyond = max(settings.diversity / DIVERSITY - 1, 0.0)
-        budget = USUAL_BUDGET + beyond * (LARGEST_BUDGET - USUAL_BUDGET)
-    most = budget * facts.steps * facts.evaluations
-    left = math.floor(math.floor(most) - own_evaluations(step, facts, settings))
-    return max(1, min(max(left, LEAST), math.floor(budget * ROUNDS * CANDIDATES)))

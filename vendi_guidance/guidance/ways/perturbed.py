@@ -54,7 +54,9 @@ class PerturbedPrompt(Way):
     def is_due(self, step: Step) -> bool:
         """Whether this is the first step that ends below the wanted level, or a later one."""
         network = step.network
-        return not (network is None or self._is_made) and network.levels[1].ratio < self._facts.wanted
+        return (
+            not (network is None or self._is_made) and network.levels[1].ratio < self._facts.wanted
+        )
 
     def on_step(self, step: Step) -> Step:
         """The step with latents at the level where it ended, after two evaluations; samples for

@@ -89,7 +89,7 @@ class InRounds(Way):
         self._say(step)
         clean, noise = network.denoised, Noise(step.first_latents, step.prompts)
         distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
-        rounds, candidates = budget.affordable(step, facts, settings)
+        rounds, candidates = budget.affordable(facts, settings)
         longer = min(max(budget.asked_for(settings) / (rounds * candidates), 1.0), LONGER)
         scale = FIRST_MOVE * settings.diversity / DIVERSITY * longer
         scale *= shortening(step, start, facts) * (UNDISTILLED if facts.is_undistilled else 1.0)
@@ -127,7 +127,7 @@ class InRounds(Way):
         return start * end > self._facts.wanted**2
 
     def evaluations(self, step: Step) -> int:
-        rounds, candidates = budget.affordable(step, self._facts, self._settings)
+        rounds, candidates = budget.affordable(self._facts, self._settings)
         return rounds * candidates
 
     def _say(self, step: Step) -> None:
