@@ -9,7 +9,7 @@ import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import click
 import diffusers
@@ -85,13 +85,19 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
             levels.append(watch.levels)
     settings, latents = Rounds(), torch.empty(1, *model["latent"], device="meta")
     starts, per_step = [before.ratio for before, _ in levels], 1 + model["cfg"]
-    count, unseen = len(levels), {"has_fixed_end": False, "is_continued": False, "is_joint": False}
-    wanted, ahead = settings.level * latents.numel() ** 0.5, tuple(starts[1:])
-    nothing: Any = None
+    count, nothing = len(levels), cast("Any", None)
     facts = Facts(
-        *(count, count, starts[0], ahead, per_step, wanted, 2, 0),
-        **unseen,
+        steps=count,
+        scheduled=count,
+        start=starts[0],
+        evaluations=per_step,
+        wanted=(wanted := settings.level * latents.numel() ** 0.5),
+        images=2,
+        remembered=0,
+        is_joint=False,
         has_prompt=True,
+        has_fixed_end=False,
+        is_continued=False,
         score=nothing,
         step=nothing,
     )

@@ -99,5 +99,6 @@ def test_the_decision_is_made_once_and_said_once(caplog):
         for _ in range(3):
             assert engine.observe(step)
             step.network.evaluations_per_step = 1  # a change that decides nothing any more
-    said = f"guided at its own steps: without CFG first predictions differ by {engine.facts.spread:.2g}"
+    share = f"{engine.facts.spread:.2g}"
+    said = f"guided at its own steps: without CFG first predictions differ by {share}"
     assert [it.startswith(said) for it in caplog.messages] == [True]

@@ -33,9 +33,9 @@ class Call:
     All that is changed of the pipeline is undone by one `ExitStack`, which `close` closes. The call
     closes itself where the loop ends, however it ends, and where an error leaves what is watched.
 
-    `engine` guides it. The arguments are those of `VendiGuidance`, and an object with which the call ends at the
-    latest: all that guides it has to refer to it. ValueError if the pipeline or its scheduler does
-    not support the settings.
+    `engine` guides it. The arguments are those of `VendiGuidance`, and an object with which the
+    call ends at the latest: all that guides it has to refer to it. ValueError if the pipeline or
+    its scheduler does not support the settings.
     """
 
     def __init__(

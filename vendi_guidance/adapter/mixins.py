@@ -88,7 +88,7 @@ class DiversityGuided:
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """How a call with these arguments would be guided, and why: see `VendiGuidance.explain`."""
         return self.guidance.explanation_of(
-            lambda stop: self(*args, **kwargs, **self.watched(lambda *_: stop()))
+            lambda stop: self(*args, **kwargs, **self.watched(lambda *_: stop() and None))
         )
 
     @property

@@ -79,13 +79,13 @@ TREE = (
         f"up to {FEW} steps without CFG, whose first predictions differ by more than {VARIED:g}",
         lambda it, of: it.is_distilled and _differ(it, VARIED),
         OwnSteps,
-        "first predictions differ by {it.spread:.2g} of their norm, so rounds would lose the prompt",
+        "first predictions differ by {it.spread:.2g} of their norm: rounds would lose the prompt",
     ),
     Leaf(
-        f"CFG, without which first predictions differ by more than {SPREAD:g}",
-        lambda it, of: it.has_cfg and _differ(it, SPREAD),
+        f"not joint, with CFG, without which first predictions differ by more than {SPREAD:g}",
+        lambda it, of: it.has_cfg and not it.is_joint and _differ(it, SPREAD),
         OwnSteps,
-        "without CFG first predictions differ by {it.spread:.2g} of their norm, so rounds would lose "
+        "without CFG first predictions differ by {it.spread:.2g} of their norm: rounds would lose "
         "the prompt",
     ),
     Leaf(
@@ -127,5 +127,4 @@ class Decision(NamedTuple):
 def choose(facts: Facts, settings: Rounds) -> Decision:
     """The way to guide a call with these facts."""
     leaf = next(leaf for leaf in TREE if leaf.holds(facts, settings))
-    way = Way() if leaf.way is Way else leaf.way(facts, settings)
-    return Decision(way, leaf.because.format(it=facts), leaf)
+    return Decision(leaf.way(facts, settings), leaf.because.format(it=facts), leaf)

@@ -31,7 +31,6 @@ class Facts:
         steps: of the call.
         scheduled: steps of the schedule, of which image-to-image calls make the last ones.
         start: the noise-to-signal ratio at which the first step begins.
-        ahead: those at which the later steps begin.
         evaluations: of the network, per step of the stock call: 1, or 2 with classifier-free
             guidance (CFG).
         wanted: the ratio where looks are decided: `Rounds.level` x sqrt(D), for latents of D
@@ -48,7 +47,6 @@ class Facts:
     steps: int
     scheduled: int
     start: float
-    ahead: tuple[float, ...]
     evaluations: float
     wanted: float
     images: int
@@ -68,7 +66,6 @@ class Facts:
             steps=step.count,
             scheduled=max(step.count, step.scheduled),
             start=network.levels[0].ratio,
-            ahead=tuple(network.ahead),
             evaluations=network.evaluations_per_step,
             wanted=settings.level * step.latents[0].numel() ** 0.5,
             images=len(step.latents),
@@ -90,7 +87,7 @@ class Facts:
             network.append("the undistilled one answers")
         seen = f", first predictions differ by {self.spread:.2g} of their norm"
         lines = {
-            "steps": f"{self.steps} of {self.scheduled}, {cfg}, {self.evaluations:.3g} evaluations each",
+            "steps": f"{self.steps} of {self.scheduled}, {cfg}",
             "noise to signal": f"from {self.start:.3g}; looks are decided near {self.wanted:.3g}",
             "images": f"{self.images}, {self.remembered} remembered{seen * (not self.are_lone)}",
             "network": ", ".join(network),

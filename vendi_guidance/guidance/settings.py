@@ -91,8 +91,8 @@ class Rounds(Settings):
         rounds: How many times the denoising step at the noise level `level` is repeated. Each round
             adds fresh noise and a move, shorter from round to round, and evaluates the network. CFG
             is off before the rounds. Calls that cannot afford this number have fewer, longer moves.
-            Automatic is for 8 evaluations, rising to 16 in the upper half of the dial, and for 4 with
-            an undistilled network.
+            Automatic is for 8 evaluations, rising to 16 in the upper half of the dial, and for 4
+            with an undistilled network.
         candidates: How many noises a round tries for each sample. It keeps the one whose prediction
             differs most from the other samples'. Each takes one evaluation of the network.
         level: The noise level of the rounds: the noise-to-signal ratio, divided by the square root

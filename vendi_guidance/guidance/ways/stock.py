@@ -8,6 +8,9 @@ class Way:
 
     title = "not guided"
 
+    def __init__(self, *_: object) -> None:
+        """Other ways take the facts, or the score, and the settings."""
+
     def is_due(self, step: Step) -> bool:
         """Whether latents are changed after this step."""
         return False
