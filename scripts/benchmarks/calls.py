@@ -201,7 +201,7 @@ def tasks_of(
     device: torch.device,
     tiny: bool,
 ) -> Iterator[Task]:
-    """The calls of a model with all values of the dial, and the phases of those at batch 1 as they are."""
+    """The calls of a model with all values of the dial, and at batch 1 their phases."""
     yield Task("Whole calls", about, partial(times, open, device, tiny))
     if about["batch"] == 1 and "compiled" not in about["model"]:
         for title, diversity in DIALS.items():
