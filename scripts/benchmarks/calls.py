@@ -1,41 +1,29 @@
 """Time of guided calls compared with stock calls, and where it goes.
 
-The demo SDXL, and a network of the size of SDXL at 1024 pixels with random weights, whose prompts
-are random embeddings and whose latents are not decoded. Phases are timed in a further call, in
-which the device finishes each before the next begins. "Rest" is the scheduler, the pipeline and
+The demo SDXL, and networks of the size of known models at 1024 pixels with random weights, whose
+prompts are random embeddings and whose latents are not decoded. Phases are timed in a further call,
+in which the device finishes each before the next begins. "Rest" is the scheduler, the pipeline and
 guidance's hooks.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial, wraps
-from pathlib import Path
+from functools import cache, partial, wraps
+from itertools import product
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import diffusers
 import torch
-from diffusers import EulerDiscreteScheduler, UNet2DConditionModel
 
-from scripts.benchmarks.measuring import (
-    POOLED,
-    in_mebibytes,
-    in_seconds,
-    measure,
-    ratio,
-    synchronize,
-    table,
-)
-from vendi_guidance import VendiGuidedSDXLPipeline
+from scripts.benchmarks.measuring import POOLED, Task, measure, ratio, synchronize
+from vendi_guidance import VendiGuidance
 from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import DIVERSITY
-from vendi_guidance.runs.loading import choose
-from vendi_guidance.runs.plan import AUTO
 from vendi_guidance.storage.assets import asset
 
-TOKENS, WIDTH = 77, 2048
-"""Shape of SDXL's embedding of a prompt."""
 SDXL: dict[str, Any] = {
     "sample_size": 128,
     "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
@@ -43,94 +31,218 @@ SDXL: dict[str, Any] = {
     "block_out_channels": (320, 640, 1280),
     "transformer_layers_per_block": [1, 2, 10],
     "attention_head_dim": [5, 10, 20],
-    "cross_attention_dim": WIDTH,
+    "cross_attention_dim": 2048,
     "use_linear_projection": True,
     "addition_embed_type": "text_time",
     "addition_time_embed_dim": 256,
     "projection_class_embeddings_input_dim": POOLED + 6 * 256,
 }
-"""Configuration of its network."""
+SD_3_5: dict[str, Any] = {  # medium
+    "sample_size": 128,
+    "pos_embed_max_size": 384,
+    "num_layers": 24,
+    "num_attention_heads": 24,
+    "caption_projection_dim": 1536,
+    "dual_attention_layers": tuple(range(13)),
+    "qk_norm": "rms_norm",
+}
+FLUX: dict[str, Any] = {"guidance_embeds": True}
+FEW_HEADS = {"num_attention_heads": 2, "num_layers": 1}
+
+
+class Model(NamedTuple):
+    """What a network of a known size needs.
+
+    Attributes:
+        pipeline, network, scheduler: names of diffusers' classes.
+        config, tiny: the network's configuration, and changes for a trial.
+        tokens, width, pooled: the shapes of a prompt's embeddings, (tokens, width) and (pooled,).
+        scale: the pipeline's guidance scale.
+    """
+
+    pipeline: str
+    network: str
+    scheduler: str
+    config: dict[str, Any]
+    tiny: dict[str, Any]
+    tokens: int
+    width: int
+    pooled: int
+    scale: float
+
+
+MODELS = {
+    "SDXL": Model(
+        *("StableDiffusionXL", "UNet2DConditionModel", "EulerDiscrete", SDXL),
+        {
+            "block_out_channels": (32, 32, 32),
+            "transformer_layers_per_block": 1,
+            "attention_head_dim": 4,
+            "layers_per_block": 1,
+        },
+        *(77, 2048, POOLED, 5.0),
+    ),
+    "SD 3.5": Model(
+        *("StableDiffusion3", "SD3Transformer2DModel", "FlowMatchEulerDiscrete", SD_3_5),
+        {**FEW_HEADS, "caption_projection_dim": 128, "dual_attention_layers": ()},
+        *(333, 4096, 2048, 4.5),
+    ),
+    "Flux": Model(
+        *("Flux", "FluxTransformer2DModel", "FlowMatchEulerDiscrete", FLUX),
+        {**FEW_HEADS, "num_single_layers": 1},
+        *(512, 4096, 768, 3.5),
+    ),
+}
+COMPILED = {"BasicTransformerBlock", "JointTransformerBlock"}
+COMPILED |= {"FluxTransformerBlock", "FluxSingleTransformerBlock"}
 
 PHASES: dict[str, tuple[Any, str]] = {
-    "network": (UNet2DConditionModel, "forward"),
     "gradient": (Score, "gradient"),
+    "move": (Score, "move"),
     "choice": (Score, "choose"),
     "noise": (Noise, "like"),
 }
-TITLES = "call", "batch", "seconds", "peak MiB", "not guided, s", "ratio"
-PHASE_TITLES = "call", "batch", "diversity", "seconds", *PHASES, "rest"
-
-Call = Callable[[int, float], Any]
-"""Generates a batch of this size with this diversity."""
+DIALS = {"stock": 0.0, "default": DIVERSITY, "dial 1": 1.0}
 
 
-def demo(device: torch.device) -> Call:
-    folder = asset("demo-sdxl")
-    dtype = getattr(torch, choose(AUTO, str(device), Path(folder))[0])
-    pipe = VendiGuidedSDXLPipeline.from_pretrained(folder, dtype=dtype).to(device)
-    pipe.set_progress_bar_config(disable=True)
-    sampling = {"num_inference_steps": 16, "guidance_scale": 5.0, "diversity_memory": "call"}
-    return lambda batch, diversity: pipe(["waving hand"] * batch, diversity=diversity, **sampling)
+class Way(NamedTuple):
+    """How a model is called."""
+
+    compiled: bool
+    dtype: str
+    steps: int
+    batch: int
+    model: str
 
 
-def sdxl(device: torch.device) -> Call:
+def built(network: Any, pipeline: Any, scheduler: Any) -> Any:
+    """A pipeline without text encoders and VAE."""
+    parts: dict[str, Any] = {"vae": None, "scheduler": scheduler}
+    for number in ("", "_2", "_3")[: 3 if "3" in pipeline.__name__ else 2]:
+        parts |= {f"text_encoder{number}": None, f"tokenizer{number}": None}
+    parts["unet" if "XL" in pipeline.__name__ else "transformer"] = network
+    return pipeline(**parts)
+
+
+@cache
+def pipeline_of(name: str, compiled: str, device: torch.device, tiny: bool) -> Any:
+    """A model's pipeline in bfloat16, in which `compiled` is a backend of `torch.compile` or ""."""
+    model = MODELS[name]
+    config = model.config | (model.tiny if tiny else {})
     with device:
-        network = UNet2DConditionModel(**SDXL).to(torch.bfloat16)
-        embeddings = {
-            f"{sign}{name}": torch.randn(1, *shape, dtype=torch.bfloat16)
-            for sign in ("", "negative_")
-            for name, shape in (
-                ("prompt_embeds", (TOKENS, WIDTH)),
-                ("pooled_prompt_embeds", (POOLED,)),
-            )
-        }
-    scheduler = EulerDiscreteScheduler(1000, 0.00085, 0.012, "scaled_linear")
-    empty = dict.fromkeys(("vae", "text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2"))
-    pipe = VendiGuidedSDXLPipeline(**empty, unet=network, scheduler=scheduler)
+        network = getattr(diffusers, model.network)(**config).to(torch.bfloat16).eval()
+    for block in network.modules():
+        if compiled and type(block).__name__ in COMPILED:
+            block.compile(backend=compiled)
+    scheduler = getattr(diffusers, f"{model.scheduler}Scheduler")()
+    pipe = built(network, getattr(diffusers, f"{model.pipeline}Pipeline"), scheduler)
     pipe.set_progress_bar_config(disable=True)
-
-    def call(batch: int, diversity: float) -> Any:
-        given = {name: one.expand(batch, *one.shape[1:]) for name, one in embeddings.items()}
-        how = {"output_type": "latent", "diversity_memory": "call", "diversity": diversity}
-        return pipe(**given, **how)
-
-    return call
+    return pipe
 
 
-MODELS: dict[str, tuple[Callable[[torch.device], Call], Sequence[int]]] = {
-    "16 steps of the demo SDXL": (demo, (1, 8, 16)),
-    "50 steps of SDXL's size": (sdxl, (1, 4, 8)),
-}
-"""Name -> what builds its calls, and batch sizes."""
+def called(pipe: Any, given: dict[str, Any], diversity: float) -> Any:
+    """Call a pipeline, the stock one for a diversity of 0."""
+    guided = VendiGuidance(diversity=diversity, memory="call").on(pipe) if diversity else {}
+    return pipe(**given, **guided)
 
 
-def tables(name: str, device: torch.device, quick: bool) -> Iterator[str]:
-    """Calls of a model at the default diversity next to stock calls, and their phases; after each
-    batch size, of which there is one if `quick`."""
-    build, batches = MODELS[name]
-    call = build(device)
-    rows: list[list[object]] = []
-    phases: list[list[object]] = []
-    for batch in batches[:1] if quick else batches:
-        functions = [partial(call, batch, diversity) for diversity in (DIVERSITY, 0)]
-        functions[0]()  # warm-up
-        run, stock = measure(functions, device, budget=15, least=1, most=9)
-        times = in_seconds(run.seconds), in_mebibytes(run.peak), in_seconds(stock.seconds)
-        rows.append([name, batch, *times, ratio(run, stock)])
-        for diversity, function in zip((DIVERSITY, 0), functions, strict=True):
-            with timed_phases(device) as seconds:
-                [whole] = measure([function], device, most=1)
-            each = [whole.seconds, *seconds.values(), whole.seconds - sum(seconds.values())]
-            phases.append([name, batch, diversity, *map(in_seconds, each)])
-        yield f"{table(TITLES, rows, 1)}\n\n{table(PHASE_TITLES, phases, 1)}"
+@cache
+def demo(device: torch.device) -> Any:
+    pipe = diffusers.DiffusionPipeline.from_pretrained(asset("demo-sdxl"), dtype=torch.bfloat16)
+    pipe.to(device).set_progress_bar_config(disable=True)
+    return pipe
+
+
+def opened_demo(device: torch.device, batch: int) -> tuple[Any, dict[str, Any]]:
+    """The demo SDXL, and how it is called."""
+    given = {"prompt": ["waving hand"] * batch, "num_inference_steps": 16, "guidance_scale": 5.0}
+    return demo(device), given
+
+
+def opened(way: Way, device: torch.device, backend: str, tiny: bool) -> tuple[Any, dict[str, Any]]:
+    """A model with random weights, and how it is called."""
+    pipe = pipeline_of(way.model, backend * way.compiled, device, tiny)
+    model, dtype = MODELS[way.model], getattr(torch, way.dtype)
+    pipe.to(dtype)
+    shapes = {"prompt_embeds": (model.tokens, model.width), "pooled_prompt_embeds": (model.pooled,)}
+    few = way.steps < 10  # as distilled networks are called, without CFG
+    given: dict[str, Any] = {
+        "num_inference_steps": way.steps,
+        "output_type": "latent",
+        "guidance_scale": 1.0 if few and way.model != "Flux" else model.scale,
+    }
+    for sign in ("", "negative_")[: 1 if few or way.model == "Flux" else 2]:
+        for name, shape in shapes.items():
+            one = torch.randn(1, *shape, dtype=dtype, device=device)
+            given[f"{sign}{name}"] = one.expand(way.batch, *shape).contiguous()
+    if tiny:
+        given |= {"height": 128, "width": 128}
+    return pipe, given
+
+
+def tasks(device: torch.device, tiny: bool, known: bool) -> Iterator[Task]:
+    """Calls of the demo and, if `known`, of the sizes of known models; those that matter most come
+    first: small batches, many steps, bfloat16."""
+    for batch in (1,) if tiny else (1, 8, 16):
+        about = {"model": "demo", "dtype": "bfloat16", "steps": 16, "batch": batch}
+        yield from tasks_of(about, partial(opened_demo, device, batch), device, tiny)
+    batches, steps = ((1,), (2,)) if tiny else ((1, 4, 8), (50, 4))
+    dtypes, backend = ("bfloat16", "float16")[: 1 if tiny else 2], "eager" if tiny else "inductor"
+    ways = product((False, True), dtypes, steps, batches, MODELS if known else ())
+    for way in map(Way._make, ways):
+        about = {"model": way.model, "dtype": way.dtype, "steps": way.steps, "batch": way.batch}
+        about["model"] += ", compiled" * way.compiled
+        yield from tasks_of(about, partial(opened, way, device, backend, tiny), device, tiny)
+
+
+def tasks_of(
+    about: dict[str, Any],
+    open: Callable[[], tuple[Any, dict[str, Any]]],
+    device: torch.device,
+    tiny: bool,
+) -> Iterator[Task]:
+    """The calls of a model with all values of the dial, and at batch 1 their phases."""
+    yield Task("Whole calls", about, partial(times, open, device, tiny))
+    if about["batch"] == 1 and "compiled" not in about["model"]:
+        for title, diversity in DIALS.items():
+            phases = partial(phases_of, open, diversity, device)
+            yield Task("Phases at batch 1", {**about, "call": title}, phases)
+
+
+def times(
+    open: Callable[[], tuple[Any, dict[str, Any]]], device: torch.device, tiny: bool
+) -> dict[str, object]:
+    """Seconds and memory of the stock call, and of guided ones as multiples."""
+    pipe, given = open()
+    called(pipe, given | {"num_inference_steps": 4}, DIVERSITY)  # warm-up
+    functions = [partial(called, pipe, given, diversity) for diversity in DIALS.values()]
+    stock, *guided = measure(functions, device, budget=0 if tiny else 10, most=9)
+    cells: dict[str, object] = {"stock, s": stock.seconds, "stock MiB": stock.peak}
+    for title, run in zip([*DIALS][1:], guided, strict=True):
+        cells |= {f"{title}, ratio": ratio(run, stock), f"{title} MiB": run.peak}
+    return cells
+
+
+def phases_of(
+    open: Callable[[], tuple[Any, dict[str, Any]]], diversity: float, device: torch.device
+) -> dict[str, object]:
+    """Seconds of a call and of its phases."""
+    pipe, given = open()
+    network = pipe.unet if hasattr(pipe, "unet") else pipe.transformer
+    phases = {"network": (type(network), "forward"), **PHASES}
+    with timed(phases, device) as seconds:
+        [whole] = measure([partial(called, pipe, given, diversity)], device, most=1)
+    return {"seconds": whole.seconds, **seconds, "rest": whole.seconds - sum(seconds.values())}
 
 
 @contextmanager
-def timed_phases(device: torch.device) -> Iterator[dict[str, float]]:
+def timed(
+    phases: Mapping[str, tuple[Any, str]], device: torch.device
+) -> Iterator[dict[str, float]]:
     """Measures the seconds of each phase while the context lasts."""
-    seconds = dict.fromkeys(PHASES, 0.0)
+    seconds = dict.fromkeys(phases, 0.0)
 
-    def timed(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             synchronize(device)
@@ -143,7 +255,7 @@ def timed_phases(device: torch.device) -> Iterator[dict[str, float]]:
         return wrapper
 
     with ExitStack() as stack:
-        for phase, (owner, name) in PHASES.items():
-            wrapper = timed(phase, getattr(owner, name))
+        for phase, (owner, name) in phases.items():
+            wrapper = wrapped(phase, getattr(owner, name))
             stack.enter_context(patch.object(owner, name, wrapper))
         yield seconds

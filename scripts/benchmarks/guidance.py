@@ -11,26 +11,19 @@ with a bandwidth that follows their distances.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import product
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from scripts.benchmarks.measuring import (
-    POOLED,
-    Measured,
-    in_seconds,
-    measure,
-    random_samples,
-    ratio,
-    table,
-)
+from scripts.benchmarks.measuring import POOLED, Measured, Task, measure, random_samples, ratio
 from vendi_guidance.guidance.objectives import OBJECTIVES, MedianGaussian
 from vendi_guidance.guidance.samples import ROWS_AT_ONCE, unit_rows
+from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import SIGMA_SHARE
 from vendi_guidance.guidance.spaces import SPACES
-from vendi_guidance.guidance.step import Prediction
+from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.ways.budget import CANDIDATES
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
@@ -42,35 +35,33 @@ KERNELS: dict[str, Gaussian | MedianGaussian] = {
     "denoised": MedianGaussian(SIGMA_SHARE),
 }
 
-STEP_TITLES = (
-    *("window", "batch", "two products, s", "RKE", "Conditional-RKE"),
-    *("with `eigh`, s", "Vendi", "Conditional-Vendi"),
-)
 PAIRS = ("rke", "conditional-rke"), ("vendi", "conditional-vendi")
 """Objectives with the same baseline."""
-WINDOWS, BATCHES = (300, 1_000, 5_000), (1, 4, 8)
+WINDOWS, BATCHES = (300, 5_000), (1, 8)
 
 
-def tables(windows: Sequence[int], batches: Sequence[int], device: torch.device) -> Iterator[str]:
-    """For each space a table of steps, as multiples of their baselines; after each window and batch
-    size."""
-    lines: dict[str, list[list[object]]] = {space: [] for space in KERNELS}
-    for size in tqdm(windows, unit="window", leave=False):
-        window = SlidingWindow(size)
-        for start in range(0, size, ROWS_AT_ONCE):
-            window.append(*random_samples(min(ROWS_AT_ONCE, size - start), device))
-        for batch, (space, rows) in product(batches, lines.items()):
-            samples = random_samples(batch, device)
-            cells: list[object] = [f"{size:,}", batch]
-            for names in PAIRS:
-                pairs = [measured(name, space, window, *samples) for name in names]
-                least = min(baseline.seconds for _, baseline in pairs)
-                cells += [in_seconds(least), *(ratio(*pair) for pair in pairs)]
-            rows.append(cells)
-            yield "\n\n".join(
-                f"Space `{space}`:\n\n{table(STEP_TITLES, rows, 0)}"
-                for space, rows in lines.items()
-            )
+def tasks(windows: Sequence[int], batches: Sequence[int], device: torch.device) -> Iterator[Task]:
+    """Steps as multiples of their baselines, a table for each space."""
+    for size, batch, space in product(windows, batches, KERNELS):
+        about = {"window": size, "batch": batch}
+        yield Task(f"Steps in the space `{space}`", about, partial(row, space, size, batch, device))
+
+
+@lru_cache(maxsize=1)
+def filled(size: int, device: torch.device) -> SlidingWindow:
+    window = SlidingWindow(size)
+    for start in range(0, size, ROWS_AT_ONCE):
+        window.append(*random_samples(min(ROWS_AT_ONCE, size - start), device))
+    return window
+
+
+def row(space: str, size: int, batch: int, device: torch.device) -> dict[str, object]:
+    samples, cells = random_samples(batch, device), dict[str, object]()
+    for names, baseline in zip(PAIRS, ("two products, s", "with `eigh`, s"), strict=True):
+        pairs = [measured(name, space, filled(size, device), *samples) for name in names]
+        cells[baseline] = min(least.seconds for _, least in pairs)
+        cells |= {name: ratio(*pair) for name, pair in zip(names, pairs, strict=True)}
+    return cells
 
 
 def measured(
@@ -79,19 +70,20 @@ def measured(
     """Measure a step with this objective, and its baseline."""
     sigma = KERNEL_PROMPT if name.startswith("conditional") else None
     objective = OBJECTIVES[name](KERNELS[space], sigma)
+    score = Score(objective, SPACES[space], window, None, 0.0, lambda finite: None)
     # the step uses a prediction but does not make it
-    prediction = Prediction(latents, signal=0.9, noise=0.4)
+    step = Step(0, 1, latents, prompts=prompts, prediction=Prediction(latents, 0.9, 0.4))
+    candidates = torch.stack([latents] * CANDIDATES)
 
-    def step() -> Tensor:
-        view = SPACES[space].view(None, latents, prediction)
-        ascent = objective.gradient(view.features, prompts, window)
+    def move() -> None:
+        direction = score.gradient(step)
         if space == "denoised":
-            candidates = torch.stack([view.features] * CANDIDATES)
-            objective.choose(candidates, prompts, window)
-        return view.pull_back(ascent.gradient)
+            score.choose(step, candidates, candidates)
+        else:
+            score.move(latents, direction, 0.03)
 
-    step()  # the window's work per batch is not timed
-    functions = step, linear_algebra(window, latents, with_eigh=name.endswith("vendi"))
+    move()  # the window's work per batch is not timed
+    functions = move, linear_algebra(window, latents, with_eigh=name.endswith("vendi"))
     return measure(functions, latents.device, least=2, most=40)
 
 

@@ -1,11 +1,11 @@
-"""Shared by the benchmarks: time, peak memory, the machine's name, options and tables."""
+"""Shared by the benchmarks: tasks, time, peak memory, the machine's name, options and tables."""
 
 import ctypes
 import math
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
@@ -25,25 +25,48 @@ CLUSTERS = 50
 _MEMORY_STATUS, _RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
+class Task(NamedTuple):
+    """A row of a table, to be measured.
+
+    Attributes:
+        table: the table's title.
+        about: the row's first cells, by their titles: what is measured.
+        measure: returns the other cells, by title: numbers, texts, or None for what is unknown.
+    """
+
+    table: str
+    about: Mapping[str, object]
+    measure: Callable[[], Mapping[str, object]]
+
+
 class Measured(NamedTuple):
     """The best of several runs of a function.
 
     Attributes:
         seconds: wall-clock time, including the device's work.
         cpu: CPU time of this process, in seconds.
-        peak: peak memory in bytes beyond what was allocated before; None if unknown.
+        peak: peak memory in MiB beyond what was allocated before; None if unknown.
         result: the last return value.
     """
 
     seconds: float = math.inf
     cpu: float = math.inf
-    peak: int | None = None
+    peak: float | None = None
     result: Any = None
 
 
 def ratio(run: Measured, baseline: Measured) -> str:
     """A function's time divided by its baseline's, for a table."""
     return f"{run.seconds / baseline.seconds:.2f}"
+
+
+def cell(value: object) -> str:
+    """A value in a table: three significant digits, or whole numbers from 100 on."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def measure(
@@ -126,45 +149,11 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], text_columns:
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
 
 
-class Page:
-    """A page of measurements on one machine, with a part for each title.
-
-    Raises:
-        click.ClickException: the file has measurements of another machine.
-    """
-
-    def __init__(self, path: Path, device: torch.device) -> None:
-        self.path, self.head, self.parts = path, f"{machine(device)}.", dict[str, str]()
-        if path.exists():
-            head, *parts = path.read_text("utf-8").rstrip().split("\n\n## ")
-            if head != self.head:
-                raise click.ClickException(
-                    f"{path} was measured on another machine, {head} Give another --output."
-                )
-            self.parts = dict(part.split("\n\n", 1) for part in parts)
-
-    def write(self, title: str, versions: Iterable[str]) -> None:
-        """Write a part anew with each of its versions, so that nothing measured is lost."""
-        for text in versions:
-            self.parts[title] = text
-            parts = [f"## {title}\n\n{text}" for title, text in self.parts.items()]
-            save_text(self.path, "\n\n".join([self.head, *parts]))
-
-
 def save_text(path: Path, text: str) -> None:
     """Write a text file and print its path."""
     with whole_file(path) as temporary:
         temporary.write_text(f"{text}\n", encoding="utf-8")
     click.echo(f"wrote {path}")
-
-
-def in_seconds(value: float) -> str:
-    """Format a time with three significant digits."""
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
-def in_mebibytes(value: int | None) -> str:
-    return "-" if value is None else f"{value / 2**20:,.0f}"
 
 
 def _reset_peak(device: torch.device, trim: bool) -> int | None:
@@ -181,12 +170,13 @@ def _reset_peak(device: torch.device, trim: bool) -> int | None:
     return _status("VmRSS")
 
 
-def _peak_since(device: torch.device, allocated: int | None) -> int | None:
+def _peak_since(device: torch.device, allocated: int | None) -> float | None:
+    """In MiB."""
     if allocated is None:
         return None
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) - allocated
-    return max(0, _status("VmHWM") - allocated)
+    cuda = device.type == "cuda"
+    peak = torch.cuda.max_memory_allocated(device) if cuda else _status("VmHWM")
+    return max(0, peak - allocated) / 2**20
 
 
 def _status(name: str) -> int:

@@ -8,14 +8,14 @@ in single precision: images in 50 clusters of 768 dimensions, prompts in 50 clus
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from scripts.benchmarks.measuring import in_mebibytes, in_seconds, measure, ratio, table
+from scripts.benchmarks.measuring import Task, measure, ratio
 from vendi_guidance.kernels.base import CHUNK, upper_triangle
 from vendi_guidance.kernels.standard import Gaussian, Product
 from vendi_guidance.scores.entropy import Entropy
@@ -155,19 +155,15 @@ if find_spec("vendi_score"):
     METHODS["vendi-score"] = Method(package, vendi_score_package, exact_vendi, "exact, ours")
 
 
-TITLES = "n", "method", "seconds", "peak MiB", "baseline", "seconds", "ratio", "difference"
-
-
-def tables(items: Mapping[int, Iterable[str]], device: torch.device) -> Iterator[str]:
-    """The table, after each row, for a mapping from numbers of items to names of methods."""
-    rows: list[list[str]] = []
+def tasks(items: Mapping[int, Iterable[str]], device: torch.device) -> Iterator[Task]:
+    """The rows of a mapping from numbers of items to names of methods."""
     for n, names in items.items():
-        sample = make_sample(n, device)
         for name in names:
-            rows.append(row(METHODS[name], sample, device))
-            yield table(TITLES, rows, 2)
+            about = {"n": n, "method": METHODS[name].name}
+            yield Task("Scores", about, partial(row, METHODS[name], n, device))
 
 
+@lru_cache(maxsize=1)
 def make_sample(n: int, device: torch.device) -> Sample:
     generator = torch.Generator().manual_seed(0)
 
@@ -179,14 +175,33 @@ def make_sample(n: int, device: torch.device) -> Sample:
     return Sample(clusters(D), clusters(M))
 
 
-def row(method: Method, sample: Sample, device: torch.device) -> list[str]:
-    """A line of the table; the difference is the relative error of an approximation."""
+def row(method: Method, n: int, device: torch.device) -> dict[str, object]:
+    """The times; the difference is the relative error of an approximation."""
+    sample = make_sample(n, device)
     if method.baseline_name.endswith("eigvalsh"):
         _ = sample.matrix  # computed here so that it is not timed
     functions = partial(method.run, sample), partial(method.baseline, sample)
     run, baseline = measure(functions, device)
     is_approximate = method.baseline_name.startswith("exact")
-    error = f"{float(run.result / baseline.result) - 1:+.1e}" if is_approximate else ""
-    own = method.name, in_seconds(run.seconds), in_mebibytes(run.peak)
-    compared = method.baseline_name, in_seconds(baseline.seconds)
-    return [f"{len(sample.x):,}", *own, *compared, ratio(run, baseline), error]
+    return {
+        "seconds": run.seconds,
+        "peak MiB": run.peak,
+        "baseline": method.baseline_name,
+        "baseline, s": baseline.seconds,
+        "ratio": ratio(run, baseline),
+        "difference": f"{float(run.result / baseline.result) - 1:+.1e}" if is_approximate else "",
+    }
+
+
+def fused_tile(side: int, device: torch.device, backend: str) -> Task:
+    """A tile of a kernel matrix, whose elementwise operations `torch.compile` fuses."""
+
+    def compare() -> dict[str, object]:
+        tile, own = KERNEL_X.blocks(make_sample(side, device).x), slice(0, side)
+        fused = torch.compile(tile, backend=backend)
+        fused(own, own)
+        functions = [partial(it, own, own) for it in (tile, fused)]
+        one, other = measure(functions, device, least=5, most=100)
+        return {"plain, s": one.seconds, "fused, s": other.seconds, "faster": ratio(one, other)}
+
+    return Task("A tile fused by torch.compile", {"rows": side}, compare)

@@ -28,7 +28,7 @@ def guided_twice(around, cfg, **settings):
             given = CASES["SDXL"].arguments([0, 0, 1], guided=cfg) | guidance.on(pipe)
             latents = call(pipe, **given)[0]
     window = guidance.window
-    return latents.detach(), [window.features, window.inner_products], {*seen}
+    return latents.detach(), [window.features, window.distances], {*seen}
 
 
 @pytest.mark.usefixtures("far_target")

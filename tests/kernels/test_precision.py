@@ -126,7 +126,7 @@ def guided():
         with torch.inference_mode(False):  # later calls write outside of it, too
             memory.add(X[40:].view(-1, 6, 4, 4), T[40:])
         score = memory.score(settings, prompts)
-        yield memory.window.inner_products, memory.window.features, memory.window.prompts
+        yield memory.window.distances, memory.window.features, memory.window.prompts
         yield score.objective.gradient(z, prompts, memory.window)
         yield score.objective.similarity(prompts, z)
         candidates = X[:15].view(3, 5, 6, 4, 4)

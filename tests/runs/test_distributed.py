@@ -83,7 +83,7 @@ def watch_windows(file: Path) -> None:
     def watched(run: Runner) -> Iterator[int]:
         for made in rounds(run):
             window = run.window
-            kept = (window.features, window.prompts, window.inner_products)
+            kept = (window.features, window.prompts, window.distances)
             digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in kept)).hexdigest()
             with file.open("a") as lines:
                 lines.write(f"{run.progress.done} {len(run.window)} {digest}\n")

@@ -194,7 +194,7 @@ def assert_equal(one: SlidingWindow, other: SlidingWindow) -> None:
     assert one.latent_shape == other.latent_shape
     for shape in one.shapes[1:]:
         assert_equal(one.of_shape(shape), other.of_shape(shape))
-    for name in ("features", "inner_products", "prompts"):
+    for name in ("features", "distances", "prompts"):
         kept, made_again = getattr(one, name), getattr(other, name)
         assert made_again is None if kept is None else torch.equal(kept, made_again)
     if one.prompts is not None:

@@ -37,14 +37,19 @@ class Memory:
         self.window = window if isinstance(window, SlidingWindow) else SlidingWindow(window)
         self.exemplars = None if exemplars is None else _exemplar_window(exemplars)
         self.sigma_prompt: float | None = None
-        self._skipped: Tensor | int = 0
+        self._skipped = 0
+        self._uncounted: list[Tensor] = []
         self._has_warned = False
         self._held: list[Finished] | None = None
 
     @property
     def skipped(self) -> int:
         """Number of guidance steps, one per sample, and of finished samples lost to NaN or inf."""
-        return int(self._skipped)
+        read, self._uncounted = self._uncounted, []
+        if read:
+            finite = torch.cat([it.flatten().to(read[0].device) for it in read])
+            self._skipped += int(finite.logical_not().sum())
+        return self._skipped
 
     @isolated()
     def add(self, features: Tensor, prompts: Tensor | None) -> None:
@@ -54,8 +59,8 @@ class Memory:
             finite &= torch.isfinite(prompts).all(dim=1).to(finite.device)
             prompts = prompts[finite.to(prompts.device)]
         self.count_skipped(finite)
-        self._skipped = self.skipped  # the call is over, so waiting for the device costs nothing
-        if self._skipped and not self._has_warned:
+        # the call is over, so waiting for the device costs nothing
+        if self.skipped and not self._has_warned:
             self._has_warned = True
             logger.warning(
                 "NaN or infinity in latents, prompts or gradient: %d guidance steps were skipped, "
@@ -85,7 +90,7 @@ class Memory:
 
     def count_skipped(self, finite: Tensor) -> None:
         """Count the samples that a step skipped: those where `finite`, (b,), is False."""
-        self._skipped = self._skipped + finite.logical_not().sum()  # no wait for the device
+        self._uncounted.append(finite)  # counted once a call, since that waits for the device
 
     @isolated()
     def score(self, settings: Settings, prompts: Tensor | None) -> Score:

@@ -1,30 +1,32 @@
 """The objectives of guidance: diversity scores of remembered and in-flight samples, and gradients.
 
 Features z (latents, or what another space compares) are flattened and scaled to unit length, u.
-There a kernel is a function of the inner product g = <u, u_i>. With K_Z and K_T the kernel matrices
-of features and prompts, and A = K_Z∘K_T/n, the gradient of a score in z is
+There a kernel is a function of the cosine distance g = 1 - <u, u_i>. With K_Z and K_T the kernel
+matrices of features and prompts, and A = K_Z∘K_T/n, the gradient of a score in z is
 
-    (I - u u^T) sum_i w_i u_i / |z|,    w_i = (dScore/dk_i + its mirror image) dk/dg,
+    (I - u u^T) sum_i w_i u_i / |z|,    w_i = -(dScore/dk_i + its mirror image) dk/dg,
 
-so it costs two passes over the window. All gradients are closed forms: Jalali et al. (AISTATS
-2026), appendix C, equations (24)-(27) for the Vendi pair, and the one after (27) for the RKE pair.
-Derivatives of eigenvectors, which diverge for repeated eigenvalues, are not needed.
+so it costs two passes over the window. Its direction needs w up to a factor only, without the
+score. All gradients are closed forms: Jalali et al. (AISTATS 2026), appendix C, equations (24)-(27)
+for the Vendi pair, and the one after (27) for the RKE pair. Derivatives of eigenvectors, which
+diverge for repeated eigenvalues, are not needed.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.samples import as_rows, unit_rows
+from vendi_guidance.guidance.samples import as_rows, lengths, unit_rows
 from vendi_guidance.guidance.window import SlidingWindow
-from vendi_guidance.kernels.base import SphereKernel
+from vendi_guidance.kernels.base import Blocks, SphereKernel
 from vendi_guidance.kernels.parts import squared_norm
 from vendi_guidance.kernels.precision import isolated
-from vendi_guidance.kernels.rounding import coarser, exact_ones, rounding
-from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.kernels.rounding import coarser, cosine_distances, rounding
 from vendi_guidance.kernels.subsets import greedy_subset
 from vendi_guidance.scores.entropy import entropy_gradient, renyi_entropy, truncate
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
@@ -37,16 +39,33 @@ class Gradient(NamedTuple):
     gradient: Tensor  # shaped like the features, float32 or float64
 
 
-class _Fitted(Gaussian):
-    """A Gaussian kernel whose bandwidth, a 0-d tensor, is not read: that waits for the device."""
+class _Prompts(NamedTuple):
+    """What objectives need of (c b, N + c b) similarities of prompts: computed once a call."""
 
-    __eq__, __hash__ = object.__eq__, object.__hash__
+    similarity: Tensor
+    weights: Tensor  # squares; next to 0 on the diagonal, since k(z, z) is 1 wherever z goes
+    similar: Tensor  # whether beyond 0.5, without the diagonal
 
-    def __init__(self, sigma: Tensor) -> None:
-        object.__setattr__(self, "sigma", sigma)
 
-    def on_sphere(self, inner: Tensor) -> Tensor:
-        return Gaussian.on_sphere(_Fitted(torch.as_tensor(self.sigma, device=inner.device)), inner)
+Slope = Callable[[], tuple[Tensor, Tensor]]
+"""Computes a score, 0-d float64, and a factor of its slope."""
+
+
+class _Fitted(SphereKernel):
+    """A Gaussian kernel whose bandwidth is not read: that waits for the device. It is given as
+    -sigma^2, 0-d."""
+
+    def __init__(self, divisor: Tensor) -> None:
+        self.divisor = divisor
+
+    def blocks(self, x: Tensor) -> Blocks:
+        raise TypeError("the bandwidth was fitted to features of unit length")
+
+    def on_sphere(self, distances: Tensor) -> Tensor:
+        return (distances / self.divisor.to(distances.device)).exp_()
+
+    def slope_on_sphere(self, values: Tensor) -> Tensor:
+        return values / self.divisor
 
 
 @dataclass(frozen=True)
@@ -56,12 +75,12 @@ class MedianGaussian:
 
     share: float
 
-    def fit(self, inner: Tensor, similarity: Tensor) -> Gaussian:
-        """The kernel, from (b, N + b) inner products of features and similarities of prompts."""
-        others = _with_diagonal(similarity > 0.5, False)
-        squared = (2 - 2 * inner.where(others, torch.nan)).clamp_(min=0)  # 0 for duplicates
-        sigma = self.share * squared.nanmedian().sqrt()
-        return _Fitted(sigma.where(sigma > 0, 1))  # duplicates give no bandwidth
+    def fit(self, distances: Tensor, similar: Tensor) -> SphereKernel:
+        """The kernel, from (b, N + b) cosine distances, half the squared distances, and whether
+        prompts are similar."""
+        median, twice = distances.where(similar, torch.nan).nanmedian(), 2 * self.share**2
+        # duplicates give no bandwidth: it is 1
+        return _Fitted(median.where(median > 0, 1 / twice).mul_(-twice))
 
 
 NEAREST = 256
@@ -69,6 +88,9 @@ NEAREST = 256
 
 RIDGE = 1e-4
 """Added to a kernel's diagonal, since a window may hold duplicates."""
+
+TINY = 1e-30
+"""Weight of a sample in its own gradient, which has no effect; it makes no sum of weights zero."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +119,37 @@ class Objective(ABC):
         Raises:
             ValueError: the samples do not fit one another or the window.
         """
+        direction, slope = self._ascent(features, prompts, window)
+        norm, (score, along) = lengths(features, direction.dtype), slope()
+        along = torch.where(norm == 0, 0, along / norm).to(direction)
+        return Gradient(score, direction.mul_(along).view_as(features))
+
+    @isolated()
+    def direction(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Tensor:
+        """(b, D) unit rows: the direction of `gradient` in the flattened features, 0 where only
+        rounding errors are left. Takes half as many operations."""
+        return self._ascent(features, prompts, window)[0]
+
+    def _ascent(
+        self, features: Tensor, prompts: Tensor | None, window: SlidingWindow
+    ) -> tuple[Tensor, Slope]:
+        """The direction of the gradient, and what computes the score and its slopes, (b, 1), along
+        the direction in unit-length features."""
         self._check(features, prompts, window)
-        z, n = as_rows(features), len(window)
-        norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-        unit = unit_rows(z)
-        score, weights = self._score_and_weights(*self._similarities(unit, prompts, window), window)
-        _with_diagonal(weights, 0)  # k(z, z) is 1 wherever z goes
-        weights = weights.to(unit)
+        unit, n = unit_rows(as_rows(features)), len(window)
+        weights, scale = self._weights(*self._similarities(unit, prompts, window), window)
+        total = torch.linalg.vector_norm(weights, 1, dim=1, keepdim=True)
+        weights = weights.div_(total).to(unit)
         pull = window.add_weighted(weights[:, n:] @ unit, weights[:, :n])
         tangent = pull.addcmul_(torch.einsum("bd,bd->b", pull, unit)[:, None], unit, value=-1)
-        stored = window.features.dtype if n else unit.dtype
-        beyond = _beyond_rounding(tangent, weights, stored)
-        gradient = tangent.div_(norm).masked_fill_(beyond * norm <= 0, 0)  # NaN stays
-        return Gradient(score, gradient.view_as(features))
+        length = torch.linalg.vector_norm(tangent, dim=1, keepdim=True)
+
+        def slope() -> tuple[Tensor, Tensor]:
+            score, factor = scale()
+            return score, factor * total * length
+
+        least = _rounding_of(tangent, window)
+        return tangent.div_(torch.threshold(length, least, torch.inf)), slope
 
     @isolated()
     def choose(self, candidates: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Tensor:
@@ -126,30 +166,32 @@ class Objective(ABC):
         count, b = candidates.shape[:2]
         self._check(candidates[0], prompts, window)
         unit = unit_rows(as_rows(candidates.flatten(0, 1)))
-        finite = unit.isfinite().all(dim=1, keepdim=True)
-        unit = unit.where(finite, 0)
-        latent, prompt, kernel = self._similarities(unit, prompts, window)
+        latent, of_prompts, kernel = self._similarities(unit, prompts, window)
         # candidates with NaN get similarity 0, also to themselves, so that they are taken last
-        joint = latent * prompt * finite
+        joint = (latent * of_prompts.similarity).nan_to_num_(0, 0, 0)
         border, among = joint.split([len(window), count * b], dim=1)
-        among = among * finite.T
         if len(window):
-            known = window.latent_gram(kernel) * window.prompt_gram(self.kernel_prompt)
-            nearest = border.amax(dim=0).topk(min(NEAREST, len(window))).indices.to(known.device)
-            known = known[nearest][:, nearest].to(border)
-            known.diagonal().add_(RIDGE)
-            border = border[:, nearest]  # `solve` would wait for the device to report errors
-            among = among - border @ torch.linalg.solve_ex(known, border.T).result
-        places = torch.arange(b, device="cpu").repeat(count)
-        taken = torch.tensor(greedy_subset(among.double(), places, b), device="cpu")
-        return taken[places[taken].argsort()].to(unit.device) // b
+            nearest = border.amax(dim=0).topk(min(NEAREST, len(window))).indices
+            rows = nearest.to(window.distances.device)
+            block = rows[:, None], rows
+            known = kernel.on_sphere(window.distances[block])
+            known = known.mul_(window.prompt_gram(self.kernel_prompt)[block]).to(border)
+            known.diagonal().fill_(1 + RIDGE)
+            border = border[:, nearest]
+            # `solve` would wait for the device to report errors
+            solved = torch.linalg.solve_ex(known, border.T).result
+            among = among.addmm(border, solved, alpha=-1)
+        places = np.tile(np.arange(b), count)
+        taken = np.array(greedy_subset(among.double(), torch.from_numpy(places), b))
+        return torch.tensor(taken[places[taken].argsort()] // b, device=unit.device)
 
     @isolated()
     def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:
         """(b, b) similarity of the prompts of samples in flight, in the dtype of `like`."""
         empty = SlidingWindow(1)
         self._check(like, prompts, empty)
-        return self._prompt_similarities(prompts, empty, like.new_empty(len(like), len(like)))
+        shape = like.new_empty(len(like), len(like))
+        return self._of_prompts(prompts, empty, shape).similarity
 
     def _check(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> None:
         """Raise ValueError if these cannot be compared with the window's samples."""
@@ -161,62 +203,70 @@ class Objective(ABC):
 
     def _similarities(
         self, unit: Tensor, prompts: Tensor | None, window: SlidingWindow
-    ) -> tuple[Tensor, Tensor, SphereKernel]:
+    ) -> tuple[Tensor, _Prompts, SphereKernel]:
         """(c b, N + c b) similarities of unit-length features, c for each prompt, with the window's
-        and themselves; those of the prompts; and the features' kernel."""
-        inner = torch.cat([window.products(unit), unit @ unit.T], dim=1)
-        exact_ones(inner, unit.shape[1], window.features.dtype if len(window) else unit.dtype)
-        prompt = self._prompt_similarities(prompts, window, inner)
+        and themselves; what is needed of the prompts; and the features' kernel."""
+        stored = window.features.dtype if len(window) else unit.dtype
+        distances = cosine_distances(window.products(unit), unit.shape[1], stored)
+        of_prompts = self._of_prompts(prompts, window, distances)
         kernel = self.kernel_latent
         if isinstance(kernel, MedianGaussian):
-            kernel = kernel.fit(inner, prompt)
-        return _with_diagonal(kernel.on_sphere(inner), 1), prompt, kernel
+            kernel = kernel.fit(distances, of_prompts.similar)
+        return kernel.on_sphere(distances), of_prompts, kernel
 
-    def _prompt_similarities(
-        self, prompts: Tensor | None, window: SlidingWindow, like: Tensor
-    ) -> Tensor:
-        """(c b, N + c b) kernel of b prompts, each c times, in the dtype and shape of `like`."""
+    def _of_prompts(self, prompts: Tensor | None, window: SlidingWindow, like: Tensor) -> _Prompts:
+        """What is needed of b prompts, each c times, in the dtype and shape of `like`."""
         kernel, prompts = self.kernel_prompt, prompts if self.kernel_prompt else None
+        b = len(like) if prompts is None else len(prompts)
 
-        def compute() -> Tensor:
+        def similarity() -> Tensor:
             if kernel is None or prompts is None:
                 return torch.ones_like(like)
             rows = unit_rows(as_rows(prompts))
             unit, known = rows.to(like), rows[:0] if window.prompts is None else window.prompts
             products = torch.cat([unit @ known.to(unit).T, unit @ unit.T], dim=1)
-            products = exact_ones(products, unit.shape[1], coarser(rows.dtype, known.dtype))
-            return _with_diagonal(kernel.on_sphere(products), 1)
+            stored = coarser(rows.dtype, known.dtype)
+            found = kernel.on_sphere(cosine_distances(products, unit.shape[1], stored))
+            known, own = _with_diagonal(found, 1).split([len(window), b], dim=1)
+            times = len(like) // b
+            return torch.cat([known.repeat(times, 1), own.repeat(times, times)], dim=1)
 
-        b = len(like) if prompts is None else len(prompts)
-        key, times = (kernel, b, like.dtype, like.device), len(like) // b
-        found: Tensor = window.cached("prompts", key, compute, prompts)
-        if times == 1:
-            return found
-        known, own = found.split([len(window), b], dim=1)
-        return torch.cat([known.repeat(times, 1), own.repeat(times, times)], dim=1)
+        def compute() -> _Prompts:
+            found = similarity()
+            similar = _with_diagonal(found > 0.5, False)
+            return _Prompts(found, _with_diagonal(found.square(), TINY), similar)
+
+        # by shape: a choice, of several candidates for each prompt, comes between gradients
+        key = kernel, b, like.dtype, like.device
+        found: _Prompts = window.cached(("prompts", len(like)), key, compute, prompts)
+        return found
 
     @abstractmethod
-    def _score_and_weights(
-        self, latent: Tensor, prompt: Tensor, kernel: SphereKernel, window: SlidingWindow
-    ) -> tuple[Tensor, Tensor]:
-        """The score, and (b, N + b) weights w of the module's formula."""
+    def _weights(
+        self, latent: Tensor, of_prompts: _Prompts, kernel: SphereKernel, window: SlidingWindow
+    ) -> tuple[Tensor, Slope]:
+        """(b, N + b) weights w of the module's formula, up to a positive factor; and what computes
+        the score and this factor."""
 
 
 class RKE(Objective):
     """|K_T|_F^2 / |K_Z∘K_T|_F^2: no spectrum, O(b N D)."""
 
-    def _score_and_weights(
-        self, latent: Tensor, prompt: Tensor, kernel: SphereKernel, window: SlidingWindow
-    ) -> tuple[Tensor, Tensor]:
-        joint = latent * prompt
-        of_both = _squared_norm(joint, window.squared_norm(kernel, self.kernel_prompt))
+    def _weights(
+        self, latent: Tensor, of_prompts: _Prompts, kernel: SphereKernel, window: SlidingWindow
+    ) -> tuple[Tensor, Slope]:
+        prompt = of_prompts.similarity
 
-        def of_prompts() -> Tensor:
+        def squared() -> Tensor:
             return _squared_norm(prompt, squared_norm(window.prompt_gram(self.kernel_prompt)))
 
-        score = window.cached("prompts squared", None, of_prompts, prompt) / of_both
-        slope = kernel.slope_on_sphere(latent)
-        return score, joint.mul_(prompt).mul_(slope).mul_(-4 * score / of_both)
+        def scale() -> tuple[Tensor, Tensor]:
+            joint = _with_diagonal(latent, 1) * prompt
+            of_both = _squared_norm(joint, window.squared_norm(kernel, self.kernel_prompt))
+            score = window.cached("prompts squared", None, squared, prompt) / of_both
+            return score, 4 * score / of_both
+
+        return kernel.slope_on_sphere(latent).mul_(latent).mul_(of_prompts.weights), scale
 
 
 @dataclass(frozen=True)
@@ -231,41 +281,44 @@ class Vendi(Objective):
     def __post_init__(self) -> None:
         truncate(torch.ones(1), self.truncation)  # raises for an invalid rank, before any image
 
-    def _score_and_weights(
-        self, latent: Tensor, prompt: Tensor, kernel: SphereKernel, window: SlidingWindow
-    ) -> tuple[Tensor, Tensor]:
+    def _weights(
+        self, latent: Tensor, of_prompts: _Prompts, kernel: SphereKernel, window: SlidingWindow
+    ) -> tuple[Tensor, Slope]:
+        prompt = of_prompts.similarity
         prompts = _bordered(window.prompt_gram(self.kernel_prompt), prompt)
-        joint = prompts * _bordered(window.latent_gram(kernel), latent)
+        joint = prompts * _bordered(window.latent_gram(kernel), _with_diagonal(latent, 1))
         n, b = len(joint), len(latent)
         if n <= FLOAT64_UP_TO:
             joint = joint.double()
 
-        def of_prompts() -> Tensor | float:
+        def prompt_entropy() -> Tensor | float:
             if self.kernel_prompt is None:
                 return 0.0
             eigenvalues = torch.linalg.eigvalsh(prompts.to(joint).nan_to_num(0, 0, 0).div_(n))
             return renyi_entropy(truncate(eigenvalues.double(), self.truncation))
 
-        # LAPACK would raise for NaN and infinity; a score of NaN lets the caller skip the step
-        broken = (0 * joint).sum()
+        # LAPACK would raise for NaN and infinity, which the slope keeps
         eigenvalues, eigenvectors = torch.linalg.eigh(joint.nan_to_num(0, 0, 0).div_(n))
-        entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation)) + broken
-        known = window.cached("prompt entropy", self.truncation, of_prompts, prompt)
-        score = (entropy - known).exp().double()
+
+        def scale() -> tuple[Tensor, Tensor]:
+            entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation))
+            known = window.cached("prompt entropy", self.truncation, prompt_entropy, prompt)
+            score = (entropy - known + (0 * joint).sum()).exp().double()
+            return score, 2 / n * score
+
         slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation, last=b)
-        slope = kernel.slope_on_sphere(latent)
-        return score, 2 / n * score * slope_in_joint * prompt * slope
+        weights = -slope_in_joint * prompt * kernel.slope_on_sphere(latent)
+        return _with_diagonal(weights, TINY), scale
 
 
-def _beyond_rounding(rows: Tensor, terms: Tensor, stored: torch.dtype) -> Tensor:
-    """(b, 1) by how much rows, (b, n), are longer than rounding errors, which have no direction.
-    The rows are sums of unit rows stored in a dtype, with weights `terms`, (b, m)."""
+def _rounding_of(means: Tensor, window: SlidingWindow) -> float:
+    """The length of rounding errors of weighted means, (b, D), of rows of the window and in flight:
+    what is shorter has no direction."""
+    stored = window.features.dtype if len(window) else means.dtype
     scaled = torch.promote_types(stored, torch.float32)
-    share = rounding(coarser(rows.dtype, scaled), max(rows.shape[1], terms.shape[1]))
-    share += rounding(stored, 1) if stored != scaled else 0.0
-    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    total = torch.linalg.vector_norm(terms, 1, dim=1, keepdim=True)
-    return torch.sub(length, total, alpha=share)
+    terms = max(means.shape[1], len(window) + len(means))
+    share = rounding(coarser(means.dtype, scaled), terms)
+    return share + (rounding(stored, 1) if stored != scaled else 0.0)
 
 
 def _with_diagonal(border: Tensor, value: float) -> Tensor:

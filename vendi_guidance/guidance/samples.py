@@ -1,7 +1,7 @@
 """Finished samples of one shape, and their similarities.
 
 Features are scaled to unit length (Jalali et al., AISTATS 2026, appendix E), so kernels need only
-inner products, which are stored: they change only when a sample enters or leaves.
+cosine distances, which are stored: they change only when a sample enters or leaves.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -13,7 +13,7 @@ from torch import Tensor
 from vendi_guidance.kernels.base import SphereKernel, check_count
 from vendi_guidance.kernels.parts import squared_norm
 from vendi_guidance.kernels.precision import isolated
-from vendi_guidance.kernels.rounding import exact_ones
+from vendi_guidance.kernels.rounding import cosine_distances
 from vendi_guidance.storage.messages import counted
 
 ROWS_AT_ONCE = 64
@@ -23,9 +23,10 @@ NONE = torch.empty(0, 0, dtype=torch.float32, device="cpu")
 
 
 def unit_rows(x: Tensor) -> Tensor:
-    """Rows of x: (n, d) at length 1; a zero row stays zero. Neither overflows nor underflows."""
-    largest = torch.linalg.vector_norm(x, torch.inf, dim=1, keepdim=True)
-    return torch.nn.functional.normalize(x / largest.clamp_(min=torch.finfo(x.dtype).tiny), dim=1)
+    """Rows of x: (n, d) at length 1; a zero row stays zero, one with infinity becomes NaN. Squares
+    of single precision neither overflow nor underflow."""
+    length, least = lengths(x, torch.float64), torch.finfo(x.dtype).tiny
+    return x / torch.add(length, least, out=x.new_empty(length.shape))
 
 
 def as_rows(x: Tensor) -> Tensor:
@@ -124,17 +125,20 @@ class Samples:
         return None if self._prompts is None else self._prompts.rows[: len(self)]
 
     @property
-    def inner_products(self) -> Tensor:
-        """(N, N) inner products of the remembered features."""
+    def distances(self) -> Tensor:
+        """(N, N) cosine distances of the remembered features."""
         if self._features is None:
             return NONE
-        return self._features.inner[: len(self), : len(self)]
+        return self._features.distances[: len(self), : len(self)]
 
     def products(self, unit: Tensor) -> Tensor:
-        """(b, N) inner products of unit, (b, D), with the remembered features."""
-        if self._features is None:
-            return unit.new_empty(len(unit), 0)
-        return self._features.products(unit, len(self))
+        """(b, N + b) inner products of unit, (b, D), with the remembered features and itself."""
+        n, b = len(self), len(unit)
+        found = unit.new_empty(n + b, b)
+        if self._features is not None:
+            self._features.products(unit, found[:n])
+        torch.mm(unit, unit.T, out=found[n:])
+        return found.T
 
     def add_weighted(self, total: Tensor, weights: Tensor) -> Tensor:
         """Add weights, (b, N), times the remembered features to total, (b, D), in place."""
@@ -149,7 +153,7 @@ class Samples:
     def prompt_gram(self, kernel: SphereKernel | None) -> Tensor:
         """(N, N) kernel matrix of the remembered prompts; all ones for None."""
         if kernel is None:
-            return torch.ones_like(self.inner_products)
+            return torch.ones_like(self.distances)
         return self.cached("prompt", kernel, lambda: self._gram(self._prompts, kernel))
 
     def squared_norm(self, latent: SphereKernel, prompt: SphereKernel | None) -> Tensor:
@@ -160,7 +164,9 @@ class Samples:
 
         return self.cached("squared norm", (latent, prompt), compute)
 
-    def cached(self, name: str, key: Hashable, compute: Callable[[], Any], of: Any = None) -> Any:
+    def cached(
+        self, name: Hashable, key: Hashable, compute: Callable[[], Any], of: Any = None
+    ) -> Any:
         """The value for a key and a tensor `of`, which is compared by identity, without a wait for
         the device. Only the last one of each name is kept: bandwidths may change."""
         known, item, value = self.cache.get(name, (None, None, None))
@@ -175,7 +181,7 @@ class Samples:
             return NONE
         if ring is None:
             raise ValueError("the window holds no prompts: use an unconditional objective")
-        return kernel.on_sphere(ring.inner[:n, :n]).fill_diagonal_(1)
+        return kernel.on_sphere(ring.distances[:n, :n]).fill_diagonal_(1)
 
     def oldest_first(self) -> tuple[Tensor, Tensor | None]:
         """Features and prompts in the order in which they entered."""
@@ -185,7 +191,7 @@ class Samples:
 
 
 class _Ring:
-    """Unit-length rows that are overwritten oldest first, and their inner products."""
+    """Unit-length rows that are overwritten oldest first, and their cosine distances."""
 
     def __init__(
         self, size: int, like: Tensor, dtype: torch.dtype, device: torch.device | str | None
@@ -193,7 +199,7 @@ class _Ring:
         place = like.device if device is None else device
         precise = torch.promote_types(dtype, torch.float32)
         self.rows = torch.zeros(size, like.shape[1:].numel(), dtype=dtype, device=place)
-        self.inner = torch.zeros(size, size, dtype=precise, device=place)
+        self.distances = torch.zeros(size, size, dtype=precise, device=place)
 
     def write(self, x: Tensor, entered: int) -> None:
         """Store x: (b, ...), b <= size, after `entered` earlier ones."""
@@ -203,15 +209,19 @@ class _Ring:
             self.rows[slots] = unit_rows(as_rows(part)).to(self.rows)
             entered += len(part)
             filled = min(entered, size)
-            products = self.products(self.rows[slots].to(self.inner.dtype), filled)
-            exact_ones(products, self.rows.shape[1], self.rows.dtype)
-            self.inner[slots, :filled] = products
-            self.inner[:filled, slots] = products.T
+            new = self.rows[slots].to(self.distances.dtype)
+            products = self.products(new, new.new_empty(filled, len(new)))
+            distances = cosine_distances(products, self.rows.shape[1], self.rows.dtype)
+            self.distances[:filled, slots] = distances
+            self.distances[slots, :filled] = distances.T
 
-    def products(self, f: Tensor, filled: int) -> Tensor:
-        """(b, filled) inner products of f: (b, d) with the first rows."""
-        products = [rows @ f.T for rows in self._chunks(f, filled)]
-        return (torch.cat(products) if len(products) > 1 else products[0]).T
+    def products(self, f: Tensor, out: Tensor) -> Tensor:
+        """Write to out, (filled, b), the inner products of the first rows and f: (b, d)."""
+        start = 0
+        for rows in self._chunks(f, len(out)):
+            torch.mm(rows, f.T, out=out[start : start + len(rows)])
+            start += len(rows)
+        return out
 
     def add_weighted(self, total: Tensor, weights: Tensor) -> None:
         """Add weights: (b, filled) times the first rows to total: (b, d)."""

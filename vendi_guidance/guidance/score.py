@@ -39,8 +39,9 @@ class Score:
         features, pull_back = self.space.view(step.pipeline, step.latents, step.prediction)
         window = self.window.of_shape(features.shape[1:])
         window.check(features, step.prompts)  # where they will enter
-        found = self.objective.gradient(features, step.prompts, window).gradient
-        if self.exemplars is not None:
+        if self.exemplars is None:
+            found = self.objective.direction(features, step.prompts, window)
+        else:
             if self.exemplars.latent_shape != features.shape[1:]:
                 raise ValueError(
                     f"exemplars of shape {self.exemplars.latent_shape} cannot be compared with "
@@ -48,8 +49,12 @@ class Score:
                     "pipeline, space and image size"
                 )
             alone = replace(self.objective, kernel_prompt=None)
+            found = self.objective.gradient(features, step.prompts, window).gradient
             found = found - self.beta * alone.gradient(features, None, self.exemplars).gradient
-        return unit_rows(as_rows(pull_back(found)).to(step.latents.device))
+            found = unit_rows(as_rows(found))
+        if pull_back is not None:
+            found = unit_rows(as_rows(pull_back(found.view_as(features))))
+        return found.to(step.latents.device)
 
     @isolated()
     def move(self, latents: Tensor, direction: Tensor, length: Tensor | float) -> Tensor:
@@ -59,9 +64,9 @@ class Score:
         z = as_rows(latents)
         norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
         moved = torch.addcmul(z, length * norm, direction)
-        longer = torch.linalg.vector_norm(moved, dim=1, keepdim=True)
-        moved *= norm / longer.clamp_(min=torch.finfo(z.dtype).tiny)
-        finite = torch.linalg.vector_norm(moved, torch.inf, dim=1, keepdim=True) < torch.inf
+        share = norm / torch.linalg.vector_norm(moved, dim=1, keepdim=True)
+        moved *= share
+        finite = share > 0  # neither NaN nor, of infinite lengths, 0
         self.count_skipped(finite)
         return moved.where(finite, z).view_as(latents).to(latents.dtype)
 
@@ -77,7 +82,8 @@ class Score:
         differ most."""
         if len(noisy) == 1:
             return noisy[0], clean[0]
-        features = torch.stack([self.space.remember(step.pipeline, one) for one in clean])
+        features = self.space.remember(step.pipeline, clean.flatten(0, 1))
+        features = features.unflatten(0, clean.shape[:2])
         window = self.window.of_shape(features.shape[2:])
         taken = self.objective.choose(features, step.prompts, window)
         rows = torch.arange(len(taken), device=taken.device)

@@ -12,7 +12,7 @@ class View(NamedTuple):
     """(b, ...) features of samples in flight, and the map from gradients there to the latents."""
 
     features: Tensor
-    pull_back: Callable[[Tensor], Tensor]
+    pull_back: Callable[[Tensor], Tensor] | None  # None where both have the same direction
 
 
 class Space:
@@ -24,7 +24,7 @@ class Space:
 
     def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
         """The samples in flight, from (b, ...) latents after a step and the step's prediction."""
-        return View(latents, lambda gradient: gradient)
+        return View(latents, None)
 
     def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
         """(b, ...) features of finished samples, from their latents."""
@@ -39,8 +39,7 @@ class DenoisedSpace(Space):
     def view(self, pipeline: Any, latents: Tensor, prediction: Prediction | None) -> View:
         if prediction is None:
             raise ValueError("the denoised space needs the scheduler's prediction, got none")
-        signal = prediction.signal
-        return View(prediction.denoised, lambda gradient: gradient / signal)
+        return View(prediction.denoised, None)
 
 
 SPACES: dict[str, Space] = {"latent": Space(), "denoised": DenoisedSpace()}

@@ -122,15 +122,15 @@ class Kernel(ABC):
 
 
 class SphereKernel(Kernel):
-    """A kernel that is a function of the inner product of items of unit length."""
+    """A kernel that is a function of the cosine distance, 1 - <a, b> for items of unit length."""
 
     @abstractmethod
-    def on_sphere(self, inner: Tensor) -> Tensor:
-        """k as a function of inner products of unit-length items, of any shape, at most 1."""
+    def on_sphere(self, distances: Tensor) -> Tensor:
+        """k as a function of cosine distances of any shape, between 0 and 2."""
 
     @abstractmethod
     def slope_on_sphere(self, values: Tensor) -> Tensor:
-        """The derivative dk / d<a, b> for unit-length items, as a function of the values of k."""
+        """The derivative of k in the cosine distance, as a function of the values of k."""
 
 
 def as_kernel(kernel: Any) -> Kernel:

@@ -24,12 +24,18 @@ def coarser(one: torch.dtype, other: torch.dtype) -> torch.dtype:
     return max(one, other, key=lambda dtype: torch.finfo(dtype).eps)
 
 
-def exact_ones(cosines: Tensor, width: int, stored: torch.dtype = torch.float64) -> Tensor:
+def exact_ones(cosines: Tensor, width: int) -> Tensor:
     """Sets inner products of unit-length rows within rounding of 1 to 1, in place, so that copies
-    have distance exactly 0. `stored` is the dtype of the rows, if coarser than the products'."""
+    have similarity exactly 1."""
+    return cosines.masked_fill_(cosines >= 1 - rounding(cosines.dtype, width), 1)
+
+
+def cosine_distances(cosines: Tensor, width: int, stored: torch.dtype = torch.float64) -> Tensor:
+    """One minus inner products of unit-length rows, exactly 0 for copies; NaN stays. `stored` is
+    the dtype of the rows, if coarser than the products'."""
     # Rows are normalised in at least single precision, then their entries are rounded to `stored`.
     scaled = torch.promote_types(stored, torch.float32)
     tolerance = rounding(coarser(cosines.dtype, scaled), width)
     if stored != scaled:
         tolerance += rounding(stored, width) / width  # rounding errors of entries average out
-    return cosines.masked_fill_(cosines >= 1 - tolerance, 1)
+    return torch.threshold_(1 - cosines, tolerance, 0)

@@ -76,11 +76,11 @@ class Gaussian(SphereKernel):
         normal = torch.randn(d, count, generator=generator, dtype=torch.float32, device="cpu")
         return normal / self.sigma
 
-    def on_sphere(self, inner: Tensor) -> Tensor:
-        return (inner - 1).div_(self.sigma**2).exp_()
+    def on_sphere(self, distances: Tensor) -> Tensor:
+        return (distances / -(self.sigma**2)).exp_()
 
     def slope_on_sphere(self, values: Tensor) -> Tensor:
-        return values / self.sigma**2
+        return values / -(self.sigma**2)
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class Cosine(SphereKernel):
     def rank(self, d: int) -> int | None:
         return d
 
-    def on_sphere(self, inner: Tensor) -> Tensor:
-        return inner
+    def on_sphere(self, distances: Tensor) -> Tensor:
+        return 1 - distances
 
     def slope_on_sphere(self, values: Tensor) -> Tensor:
-        return torch.ones_like(values)
+        return torch.full_like(values, -1)
 
 
 @dataclass(frozen=True)

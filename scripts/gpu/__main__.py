@@ -1,0 +1,218 @@
+"""Measure all that docs/benchmarks.md has of a GPU, what matters most first.
+
+\b
+  python -m scripts.gpu --output out/gpu --minutes 12
+  python -m scripts.gpu --tables out/gpu                  writes the page's tables of GPUs
+  python -m scripts.gpu --device cpu --only scores        one stage, on a CPU
+  python -m scripts.gpu --only dial --model FOLDER        the dial on your model
+
+The stages are tests, whole calls, guidance steps, scores, the demo models at the default, the dial
+on models of yours (five values, judged by CLIP where OpenCLIP is installed) and a longer training
+on photographs of yours. Each has a share of the time. Every row is saved once it is measured, so
+the command may be stopped at any moment; repeated, it measures what is missing. --tiny tries all
+stages at the smallest size; its times mean nothing.
+"""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+import diffusers
+import torch
+
+from scripts.benchmarks import calls, guidance, scores
+from scripts.benchmarks.measuring import Task, device_option, several
+from scripts.comparison.choose import CHOSEN_ON
+from scripts.gpu.record import Record, write_tables
+from vendi_guidance.commands.cli import Command
+from vendi_guidance.storage.prompt_files import save_prompts
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "benchmarks.md"
+TESTED = "kernels", "scores", "guidance", "adapter", "pipelines", "features"
+SCORES = {
+    4_000: [name for name in scores.METHODS if name not in ("nystrom", "fkea")],
+    50_000: ["rke", "conditional-rke", "nystrom", "fkea"],
+    250_000: ["conditional-rke", "fkea"],
+}
+"""Number of items -> methods to measure."""
+TINY_SCORES = {200: ["rke", "vendi", "lanczos", "fkea"]}
+PROMPTS = [
+    f"a photo of {it}"
+    for it in (
+        *("a doctor", "a teacher reading", "a person waving", "a dog", "a bird on a branch"),
+        *("a bowl of soup", "a birthday cake", "a living room", "a small house", "a castle"),
+        *("a city street", "a mountain lake"),
+    )
+]
+"""They leave much open, and no demo model knows them all."""
+LONGER: dict[str, tuple[object, ...]] = {  # the trainings of scripts/demo, ten times as long
+    "tune_photos": ("--steps", 15_000),
+    "train_turbo": ("--model", "demo-photos-tuned-turbo-lora", "--chunks", 20, "--steps", 4_500),
+}
+
+
+@dataclass
+class Job:
+    """What stages are given."""
+
+    device: torch.device
+    output: Path
+    tiny: bool
+    models: Sequence[Path]
+    photographs: Path | None  # to train on
+    end: float = math.inf  # of the stage
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def run(self, log: str, *words: object, check: bool = True) -> str:
+        """Run a module until the stage ends; returns its output, which is kept in a log.
+
+        Raises:
+            subprocess.SubprocessError: it failed, and `check` is set, or there was no time left.
+        """
+        path, left = self.output / f"{log}.log", max(1, self.end - monotonic())
+        command = [sys.executable, "-m", *map(str, words), "--device", str(self.device)]
+        with path.open("w", encoding="utf-8") as file:
+            to: dict[str, Any] = {"stdout": file, "stderr": subprocess.STDOUT, "cwd": ROOT}
+            subprocess.run(command, timeout=left, check=check, **to)
+        return path.read_text("utf-8")
+
+
+def test(job: Job) -> Iterator[Task]:
+    def run() -> dict[str, object]:
+        where = ["tests/kernels/test_subsets.py"] if job.tiny else [f"tests/{it}" for it in TESTED]
+        how = "-q", "-rfE", "--tb=short", "-n", 0 if job.tiny else 4
+        text = job.run("tests", "pytest", *where, *how, check=False)
+        lines = text.splitlines()
+        failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+        (job.output / "tests.log").write_text("\n".join([*failed, text]), "utf-8")
+        return {"result": lines[-1].strip("= ")}
+
+    yield Task("Tests", {"of": "kernels to features"}, run)
+
+
+def measure_calls(job: Job) -> Iterator[Task]:
+    try:
+        yield from calls.tasks(job.device, job.tiny, known=job.on_gpu or job.tiny)
+    finally:  # makes room for processes
+        calls.pipeline_of.cache_clear()
+        torch.cuda.empty_cache()
+
+
+def measure_steps(job: Job) -> Iterator[Task]:
+    sizes = ((8,), (1,)) if job.tiny else (guidance.WINDOWS, guidance.BATCHES)
+    return guidance.tasks(*sizes, job.device)
+
+
+def measure_scores(job: Job) -> Iterator[Task]:
+    most = math.inf if job.on_gpu else 50_000
+    sizes = TINY_SCORES if job.tiny else {n: it for n, it in SCORES.items() if n <= most}
+    yield from scores.tasks(sizes, job.device)
+    backend, side = ("eager", 64) if job.tiny else ("inductor", 4096 if job.on_gpu else 512)
+    yield scores.fused_tile(side, job.device, backend)
+
+
+def compare(job: Job) -> Iterator[Task]:
+    def choose(model: str) -> dict[str, object]:
+        log, words = job.output / f"{model}.jsonl", ["--model", model, "--seed", 0]
+        words += ["--open", 1, "--named", 1] if job.tiny else ["--seed", 1000, "--seed", 2000]
+        words += ["--log", log, "--output", job.output / "choose"]
+        job.run(f"choose-{model}", "scripts.comparison.choose", *words)
+        line = json.loads(log.read_text("utf-8").splitlines()[-1])
+        cells = dict[str, object]()
+        for title in ("looks", "named kept"):
+            cells |= {f"{title}, stock": line["unguided"][title], title: line["scores"][title]}
+        return cells
+
+    for model in ["demo-sdxl-turbo-lora"] if job.tiny else CHOSEN_ON:
+        yield Task("Demo models at the default", {"model": model}, partial(choose, model))
+
+
+def try_dial(job: Job) -> Iterator[Task]:
+    def tune(folder: Path) -> dict[str, object]:
+        words = [prompts, "--model", folder.resolve()]
+        words += ["--output", job.output / "tune" / folder.name]
+        words += ["--clip", "clip"] if find_spec("open_clip") else []
+        words += ["--images-per-prompt", 2, "--steps", 1] if job.tiny else []
+        text = job.run(f"tune-{folder.name}", "vendi_guidance", "tune", *words)
+        rows = (line.partition(": ") for line in text.splitlines())
+        return {value: found for value, _, found in rows if value.replace(".", "").isdigit()}
+
+    prompts = save_prompts(job.output / "prompts.jsonl", PROMPTS[: 1 if job.tiny else None])
+    for folder in job.models:
+        yield Task("The dial on further models", {"model": folder.name}, partial(tune, folder))
+
+
+def train(job: Job) -> Iterator[Task]:
+    def longer(name: str) -> dict[str, object]:
+        assets, began = job.output / "assets", monotonic()
+        if not assets.exists():  # trainings write there
+            shutil.copytree(ROOT / "assets", assets)
+        words = ["--assets", assets, "--work", job.output / name, *LONGER[name]]
+        words += ["--data", job.photographs] if name == "tune_photos" else []
+        job.run(name, f"scripts.demo.{name}", *words)
+        return {"seconds": monotonic() - began}
+
+    for name in LONGER if job.photographs else ():
+        yield Task("Longer trainings", {"training": name}, partial(longer, name))
+
+
+STAGES: dict[str, tuple[float, Callable[[Job], Iterator[Task]]]] = {
+    "tests": (2, test),
+    "calls": (4, measure_calls),
+    "steps": (0.5, measure_steps),
+    "scores": (1.5, measure_scores),
+    "demos": (2.5, compare),
+    "dial": (math.inf, try_dial),
+    "training": (math.inf, train),
+}
+"""Name -> its most minutes out of 12, and its rows."""
+FOLDER = click.Path(path_type=Path)
+
+
+@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@device_option
+@click.option("--output", type=FOLDER, default=Path("out/gpu"))
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=12.0)
+@several("--only", "names", click.Choice([*STAGES]), STAGES, "Stage to run.")
+@several("--model", "models", FOLDER, (), "Folder of a pipeline, for the dial.")
+@click.option("--train", "photographs", type=FOLDER, help="Folder of photographs to train on.")
+@click.option("--tiny", is_flag=True, help="Try all stages; the times mean nothing.")
+@click.option("--tables", type=FOLDER, help="Write the tables of this folder, and measure nothing.")
+def main(
+    device: torch.device, minutes: float, names: Sequence[str], tables: Path | None, **given: Any
+) -> None:
+    if tables is not None:
+        write_tables(tables, PAGE)
+        return
+    diffusers.utils.logging.set_verbosity_error()
+    diffusers.utils.logging.disable_progress_bar()
+    given["output"] = output = given["output"].absolute()  # processes run in the repository
+    output.mkdir(parents=True, exist_ok=True)
+    job, record, last = Job(device, **given), Record(output, device), monotonic() + 60 * minutes
+    for name in names:
+        limit, tasks = STAGES[name]
+        job.end = min(last, monotonic() + 60 * limit * minutes / 12)
+        for task in tasks(job):
+            if monotonic() >= job.end:
+                click.echo(f"{name}: no time left for {task.table}, {task.about}")
+                break
+            if not record.has(task):
+                click.echo(f"{name}: {record.measure(task)}")
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m scripts.gpu")
