@@ -28,7 +28,6 @@ CASES = [  # what first predictions differ by, further facts, settings, the leaf
     (1.2 * VARIED, FEW_STEPS, {}, 6),
     (1.2 * VARIED, FEW_STEPS | {"is_undistilled": True}, {}, 6),
     (1.2 * SPREAD, {}, {}, 7),
-    (1.2 * SPREAD, JOINT | {"count": FEW}, {}, 7),
     (SPREAD / 1.2, JOINT, {}, 8),
     (2 * VARIED, JOINT | WITHOUT_CFG, {}, 8),
     (VARIED / 1.2, FEW_STEPS, {}, 9),
@@ -41,7 +40,7 @@ CASES = [  # what first predictions differ by, further facts, settings, the leaf
     (0.1, WITHOUT_CFG, {}, 11),
     (0.1, FEW_STEPS | {"scheduled": 28}, {}, 11),  # the last steps of a long schedule
     (SPREAD / 1.2, {}, {}, 12),
-    (SPREAD / 1.2, JOINT | {"count": FEW}, {}, 12),
+    (2 * SPREAD, JOINT | {"count": FEW}, {}, 12),
     (2 * SPREAD, {"is_continued": True}, {}, 12),
     (2 * SPREAD, {"before": ABOVE, "is_continued": True}, {}, 12),
     (VARIED / 1.2, FEW_STEPS | {"has_prompt": False}, {}, 12),

@@ -161,7 +161,7 @@ def test_a_broken_sample_breaks_no_other_and_copies_stay():
 @pytest.mark.parametrize("proposal", ["steps", None])
 def test_a_lone_sample_moves_away_from_remembered_ones_for_one_evaluation(proposal):
     first, own = alike(2).split(1)
-    other, memory = own + 0.5 * drawn(1, *SHAPE, seed=4), Memory(20)
+    other, memory = own + 0.8 * drawn(1, *SHAPE, seed=4), Memory(20)
     step = step_of(own, [0], other=other)
     alone = Engine(Rounds(proposal=proposal), memory)
     assert not alone.observe(step) and not alone.why_off and step.network.asked == 0
