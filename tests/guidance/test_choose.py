@@ -1,5 +1,7 @@
 """The one decision of a call: every leaf of the tree, by the facts that lead there."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.ways.own_steps import ABOVE, SPREAD, VARIED
 
 pytestmark = pytest.mark.as_measured
+PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
 FEW_STEPS = {"evaluations_per_step": 1, "count": 4, "has_prompt": True}
 WITHOUT_CFG = {"evaluations_per_step": 1}
 JOINT = {"is_joint": True}
@@ -77,8 +80,10 @@ def test_the_facts_of_a_call_decide_how_it_is_guided(share, about, settings, lea
         assert facts.spread == pytest.approx(share, rel=0.15)
 
 
-def test_every_leaf_is_reached_and_each_threshold_lies_between_the_measured_networks():
+def test_every_leaf_is_reached_and_the_page_shows_the_tree():
     assert {leaf for *_, leaf in CASES} == set(range(len(TREE)))
+    lines = [f"| {leaf.when} | {leaf.way.title} |" for leaf in TREE]
+    assert "\n".join(["| where | a call is |", "|---|---|", *lines]) in PAGE.read_text("utf-8")
 
 
 def test_a_remembered_image_is_one_to_differ_from():

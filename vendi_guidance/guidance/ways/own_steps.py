@@ -31,9 +31,12 @@ ABOVE = 3.0
 KNOWN = 0.55
 """The target t at diversity 1 where the network knows its prompt without CFG; elsewhere it is 1."""
 
-VAGUE = 0.29, 0.4
+KNOWN_BELOW, VAGUE_ABOVE = 0.29, 0.4
 """The network is taken to know its prompt where first predictions differ by less than the first
 share of their norm, and not to where they do by more than the second. In between t rises."""
+
+UNRESTORED = 0.8
+"""The most that t rises to without CFG, which would restore what moves lose."""
 
 OUTWARD = 0.7
 """How far two samples move, as a share of the change of their distance: about 1 / sqrt(2)."""
@@ -54,9 +57,10 @@ class OwnSteps(Way):
 
     def __init__(self, facts: Facts, settings: Rounds) -> None:
         self._facts = facts
-        least, most = VAGUE
-        vague = min(max((facts.spread - least) / (most - least), 0.0), 1.0)
-        self._target = (KNOWN + vague * (1 - KNOWN)) * settings.diversity**0.5
+        vague = (facts.spread - KNOWN_BELOW) / (VAGUE_ABOVE - KNOWN_BELOW)
+        most = 1.0 if facts.has_cfg else UNRESTORED
+        target = KNOWN + min(max(vague, 0.0), 1.0) * (most - KNOWN)
+        self._target = target * settings.diversity**0.5
 
     def is_due(self, step: Step) -> bool:
         if step.network is None or step.is_last:
