@@ -29,7 +29,7 @@ from vendi_guidance.scores.bandwidth import median_distance
 from vendi_guidance.scores.intervals import convergence, score_interval
 from vendi_guidance.scores.metrics import ConditionalVendiScore
 from vendi_guidance.scores.modes import find_modes
-from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, RandomFourier
+from vendi_guidance.scores.spectra import Exact, Lanczos, RandomFourier
 
 PRECISIONS = {
     "generic": lambda it: setattr(torch.backends, "fp32_precision", it),
@@ -91,7 +91,7 @@ PROMPT_EMBEDDERS = "sdxl:assets/demo-sdxl", "words"
 
 def scores():
     kernels = Gaussian(12.0), Cosine()
-    spectra = Exact(), Nystrom(20), Lanczos()
+    spectra = Exact(), Lanczos()
     for name, spectrum in product(NAMES, spectra):
         yield scores_of(48)[name](X, T, *kernels, spectrum)
     for name in WITH_PROMPTS:

@@ -61,7 +61,7 @@ class Answers(_FileJudge):
         of: defaultdict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
         for place, row in read_table(path, torn_end=True):
             file, attribute, value = pick(row, FILE_COLUMNS), row.get("attribute"), row.get("value")
-            if not (isinstance(file, str) and isinstance(attribute, str) and value is not None):
+            if not (file and isinstance(file, str) and isinstance(attribute, str) and value):
                 columns = "file, attribute and value"
                 raise ValueError(f"{place} lacks one of {columns}; it has {', '.join(row)}")
             try:

@@ -3,10 +3,8 @@
 Convergence curves are those of figures 1 and 3-5 of Ospanov & Farnia (UAI 2025).
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,10 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Kernel, check_count
-from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
-from vendi_guidance.scores.functional import EXACT, conditional_vendi, rke, vendi
-from vendi_guidance.scores.spectra import Exact
+from vendi_guidance.kernels.base import check_count
 from vendi_guidance.scores.subsampling import FEWEST_IMAGES, quantile, subsample
 
 if TYPE_CHECKING:
@@ -34,15 +29,12 @@ class Interval:
     Attributes:
         score: of the given items.
         low, high, level: the ends of the interval and its confidence level.
-        bound: (low, high) that contains the score of the population with probability >= `level` by
-            a theorem (see `bounds`). Far wider; None if no theorem applies.
     """
 
     score: float
     low: float
     high: float
     level: float
-    bound: tuple[float, float] | None
 
 
 def score_interval(
@@ -90,10 +82,9 @@ def score_interval(
         raise ValueError(f"an interval needs at least {FEWEST_IMAGES} items, got {n}")
     of_halves = [of_rows(rows) for (rows,) in halves.parts]
     value, low, high = halves.estimate(of_rows(None), of_halves, is_ratio=True, level=level)
-    bound = _guarantee(score, arguments, options, value, delta=1 - level)
     if low is None or high is None:  # nothing varies
         low, high = value, value
-    return Interval(value, low, high, level, bound)
+    return Interval(value, low, high, level)
 
 
 @dataclass(frozen=True)
@@ -207,24 +198,3 @@ def _take(entries: Any, rows: Tensor) -> Any:
     if isinstance(entries, (Tensor, np.ndarray)):
         return entries[rows.numpy()]
     return [entries[row] for row in rows.tolist()]
-
-
-def _guarantee(
-    score: Score, arguments: Sequence[Any], options: dict[str, Any], value: float, delta: float
-) -> tuple[float, float] | None:
-    """The bound of the theorem for this score, or None if there is no theorem."""
-    if score not in (rke, vendi, conditional_vendi):
-        return None
-    given = signature(score).bind(*arguments, **options).arguments
-    if not isinstance(given.get("spectrum", EXACT), Exact):
-        return None
-    n, order, rank = len(given["x"]), given.get("order", 1), given.get("truncation")
-    kernels = [kernel for kernel in given.values() if isinstance(kernel, Kernel)]
-    pairs = zip(arguments, kernels, strict=False)
-    ranks = [kernel.rank(kernel.read(items).shape[1]) for items, kernel in pairs]
-    if None not in ranks:
-        dimensions = math.prod(filter(None, ranks))
-        rank = dimensions if rank is None else min(rank, dimensions)
-    if score is conditional_vendi:
-        return conditional_vendi_guarantee(value, n, rank, delta) if order == 1 else None
-    return vendi_guarantee(value, n, 2 if score is rke else order, rank, delta)

@@ -40,7 +40,7 @@ PAGE, DATA = "report.html", "report.json"
 PACKAGE = "vendi_guidance.evaluation.report"
 ATTRIBUTE_TITLES = (
     *("effective values", "change", "training images", "even draws", "GRADE", "named kept"),
-    *("never occurs", "judge right in"),
+    "never occurs",
 )
 ON_TOP = 2  # attributes whose values are shown at once: those that vary least
 PROMPTS_ON_A_PAGE, ON_PROMPT_PAGE = 50, 64  # prompts, and most images of each
@@ -216,10 +216,9 @@ def attribute_rows(reports: Sequence["Report"]) -> list[list[str]]:
             changed = "" if ratio is None else f"×{in_words(ratio, '.2f')}"
             draws = ["–" if mean is None else f"{mean:.2f}" for mean in (one.training, one.even)]
             scores = [in_words(one.grade, ".2f"), in_words(one.named_kept, ".0%")]
-            right = "" if one.judge is None else in_words(one.judge.accuracy, ".0%")
             effective = in_words(one.effective_values, ".2f")
             never = shorten(", ".join(one.never), 80, placeholder=" …")
-            rows.append([name, report.name, effective, changed, *draws, *scores, never, right])
+            rows.append([name, report.name, effective, changed, *draws, *scores, never])
     return rows
 
 
