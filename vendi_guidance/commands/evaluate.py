@@ -107,7 +107,7 @@ def thresholds(
 @feature_option(
     "--protocol",
     type=click.Choice([*PROTOCOLS]),
-    help="group-vendi: also score 4 images of a prompt.",
+    help="Also score 4 images of a prompt together (group-vendi), or 8.",
 )
 @judge_option(
     "--faithfulness",

@@ -57,30 +57,27 @@ def formatted(form: str, reports: Sequence[Report], comparison: Comparison | Non
     """The scores as CSV with plain numbers, or as a table for Markdown or LaTeX (booktabs)."""
     if form == "csv":
         file = StringIO(newline="")
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["score", "run", "value", "low", "high"])
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["score", "run", "value", "low", "high"])
         for report in reports:
             for name, one in report.scores.items():
-                rows.writerow([name, report.name, one.value, one.low, one.high])
+                out.writerow([name, report.name, one.value, one.low, one.high])
         for name, it in (comparison.differences if comparison else {}).items():
-            rows.writerow([name, "change", it.change, it.low, it.high])
+            out.writerow([name, "change", it.change, it.low, it.high])
         return file.getvalue()
     head = ["score", *(report.name for report in reports)]
     head += [] if comparison is None else ["change", "significant?"]
-    table = [[title, *map(in_one, cells)] for title, cells in score_cells(reports, comparison)]
+    table = [
+        [title, *(f"{text} ({ends})" if ends else text for text, ends in cells)]
+        for title, cells in score_cells(reports, comparison)
+    ]
     if form == "markdown":
-        lines = [head, ["---"] * len(head), *table]
-        return "".join(
-            f"| {' | '.join(it.replace('|', '&#124;') for it in row)} |\n" for row in lines
-        )
-    first, *lines = (f"{' & '.join(map(latex, row))} \\\\\n" for row in [head, *table])
+        rows = [head, ["---"] * len(head), *table]
+        lines = (" | ".join(cell.replace("|", "&#124;") for cell in row) for row in rows)
+        return "".join(f"| {line} |\n" for line in lines)
+    first, *others = (f"{' & '.join(map(latex, row))} \\\\\n" for row in [head, *table])
     start = f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}\n\\toprule\n{first}\\midrule\n"
-    return f"{start}{''.join(lines)}\\bottomrule\n\\end{{tabular}}\n"
-
-
-def in_one(cell: tuple[str, str]) -> str:
-    """A text with its interval, if it has one, in brackets."""
-    return f"{cell[0]} ({cell[1]})" if cell[1] else cell[0]
+    return f"{start}{''.join(others)}\\bottomrule\n\\end{{tabular}}\n"
 
 
 def latex(text: str) -> str:

@@ -9,9 +9,7 @@ from vendi_guidance.scores.bandwidth import median_distance as median_distance
 from vendi_guidance.scores.functional import intdiv as intdiv
 from vendi_guidance.scores.intervals import (
     Convergence as Convergence,
-    Interval as Interval,
     convergence as convergence,
-    score_interval as score_interval,
 )
 from vendi_guidance.scores.modes import Mode as Mode, find_modes as find_modes
 from vendi_guidance.scores.references import (

@@ -1,6 +1,6 @@
-"""Confidence intervals and convergence of a score, from its values for random subsets of the items.
+"""Convergence of a score: its values for random subsets of the items.
 
-Convergence curves are those of figures 1 and 3-5 of Ospanov & Farnia (UAI 2025).
+The curves are those of figures 1 and 3-5 of Ospanov & Farnia (UAI 2025).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,78 +13,12 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import check_count
-from vendi_guidance.scores.subsampling import FEWEST_IMAGES, quantile, subsample
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Score: TypeAlias = Callable[..., Any]  # (items, kernels) -> a number or a 0-d tensor
 CURVES_FROM = 40  # fewest items for a convergence curve of the default sizes
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A score and its confidence interval.
-
-    Attributes:
-        score: of the given items.
-        low, high, level: the ends of the interval and its confidence level.
-    """
-
-    score: float
-    low: float
-    high: float
-    level: float
-
-
-def score_interval(
-    score: Score,
-    *arguments: Any,
-    level: float = 0.95,
-    subsamples: int = 100,
-    seed: int = 0,
-    **options: Any,
-) -> Interval:
-    """A score with its confidence interval, for items sampled independently of one another.
-
-    The interval covers the mean score of n new items, but not the change that more items would
-    bring. This change is small for a truncation or an RKE score well below n, or a cosine kernel
-    with n well above d. An untruncated score with a Gaussian kernel may have no limit; while it
-    grows almost linearly with n, the interval is up to 25% too narrow. The randomness of an
-    approximate spectrum is not covered. Costs `subsamples` scores of n/2 items.
-
-    Args:
-        score: the score, such as `rke`, or any function with arguments like its own.
-        arguments: of the score: first the n items (features, prompts, labels), then the kernels.
-        level: confidence level, 0 < level < 1.
-        subsamples, seed: number of random halves, >= 10, and their seed; 100 halves determine the
-            width to 7%.
-        options: keyword arguments of the score.
-
-    Raises:
-        ValueError: level or subsamples is out of range; there are fewer than 20 items; items have
-            weights, have no length or differ in n; or the score rejects them or a subset.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Cosine, rke
-        >>> from vendi_guidance.scores import score_interval
-        >>> result = score_interval(rke, torch.eye(4).repeat(20, 1), Cosine())
-        >>> result.low < round(result.score, 3) < result.high
-        True
-    """
-    quantile(level, 1)  # raises before the scores are computed
-    check_count("subsamples", subsamples, 10)
-    items, of_rows = _by_rows(score, arguments, options)
-    n = len(items[0])
-    halves = subsample([None], [n], count=subsamples, seed=seed, largest=n)
-    if not halves.parts:
-        raise ValueError(f"an interval needs at least {FEWEST_IMAGES} items, got {n}")
-    of_halves = [of_rows(rows) for (rows,) in halves.parts]
-    value, low, high = halves.estimate(of_rows(None), of_halves, is_ratio=True, level=level)
-    if low is None or high is None:  # nothing varies
-        low, high = value, value
-    return Interval(value, low, high, level)
 
 
 @dataclass(frozen=True)
@@ -123,7 +57,9 @@ def convergence(
     """A score of random subsets of increasing size, which shows if it has converged at n items.
 
     Args:
-        score, arguments, options: as in `score_interval`.
+        score: the score, such as `rke`, or any function with arguments like its own.
+        arguments: of the score: first the n items (features, prompts, labels), then the kernels.
+        options: keyword arguments of the score.
         sizes: subset sizes from 1 to n, at least one of them below n; None is eight sizes from
             max(20, n/64) to n, spaced geometrically.
         repeats, seed: number of random orders in which items are added, >= 1, and their seed.
