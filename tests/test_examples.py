@@ -13,7 +13,7 @@ import vendi_guidance.pipelines
 import vendi_guidance
 from tests.helpers.public import PACKAGES, PUBLIC
 
-RESULTS = {"Batch", "Comparison", "Convergence", "Interval", "ManifoldScores", "Mode"}
+RESULTS = {"Batch", "Comparison", "Convergence", "ManifoldScores", "Mode"}
 """Of functions, whose examples show them."""
 
 

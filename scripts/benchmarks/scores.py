@@ -21,12 +21,11 @@ from vendi_guidance.kernels.standard import Gaussian, Product
 from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.functional import conditional_rke, conditional_vendi, rke, vendi
 from vendi_guidance.scores.linalg import to_precise
-from vendi_guidance.scores.spectra import Exact, Lanczos, Nystrom, RandomFourier
+from vendi_guidance.scores.spectra import Exact, Lanczos, RandomFourier
 
 D, M, CLUSTERS = 768, 512, 50
 KERNEL_X, KERNEL_T = Gaussian(25.0), Gaussian(20.0)
 TRUNCATION = 100
-LANDMARKS = 1000
 PRODUCTS = "products, upper triangle"
 
 
@@ -79,14 +78,6 @@ def fourier_products(sample: Sample) -> None:
         total += z.T @ z
 
 
-def nystrom_products(sample: Sample) -> None:
-    landmarks = sample.x[:LANDMARKS]
-    root = landmarks.new_ones(len(landmarks), len(landmarks))
-    for chunk in sample.x.split(CHUNK):
-        z = (chunk @ landmarks.T) @ root
-        z.T @ z
-
-
 def conditional(sample: Sample, truncation: int | None = None) -> Tensor:
     return conditional_vendi(sample.x, sample.t, KERNEL_X, KERNEL_T, truncation=truncation)
 
@@ -136,12 +127,6 @@ METHODS = {
         lambda s: vendi(s.x, KERNEL_X, spectrum=Lanczos()),
         exact_vendi,
         "exact",
-    ),
-    "nystrom": Method(
-        f"Vendi, Nystrom, {LANDMARKS:,} landmarks",
-        lambda s: vendi(s.x, KERNEL_X, spectrum=Nystrom(LANDMARKS)),
-        nystrom_products,
-        "feature + covariance products",
     ),
     "fkea": Method(
         "Vendi, FKEA",

@@ -60,7 +60,7 @@ def test_what_public_functions_return_is_public():
     returned = [inspect.signature(one).return_annotation for one in functions]
     kinds = {kind for one in returned for kind in (one, *get_args(one)) if inspect.isclass(kind)}
     results = {one.__name__ for one in kinds if is_dataclass(one) or hasattr(one, "_fields")}
-    assert {"Interval", "Convergence", "Mode", "Comparison", "ManifoldScores"} <= results
+    assert {"Convergence", "Mode", "Comparison", "ManifoldScores"} <= results
     assert results <= PUBLIC.keys()
 
 

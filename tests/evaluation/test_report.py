@@ -9,7 +9,7 @@ from PIL import Image
 from rich.console import Console
 
 from tests.helpers.batches_at_hand import EMBEDDING, labels_of, report_of, sample_images, save_batch
-from vendi_guidance.commands.evaluate import score_table
+from vendi_guidance.commands.score_tables import score_table
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.report.figures import convergence_figure
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page

@@ -18,7 +18,6 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
 
 def scores_of(n: int) -> dict[str, Callable[..., Any]]:
     """Name -> function (x, t, kernel_x, kernel_t, spectrum) -> score of n items."""
-    labels = [row % 3 for row in range(n)]
     weights = np.random.default_rng(2).dirichlet(np.ones(max(n, 1)))[:n]
     return {
         "vendi": lambda x, t, k, j, s: scores.vendi(x, k, spectrum=s),
@@ -31,8 +30,6 @@ def scores_of(n: int) -> dict[str, Callable[..., Any]]:
         "conditional_rke": lambda x, t, k, j, s: scores.conditional_rke(x, t, k, j, spectrum=s),
         "information_vendi": lambda x, t, k, j, s: scores.information_vendi(x, t, k, j, spectrum=s),
         "information_rke": lambda x, t, k, j, s: scores.information_rke(x, t, k, j, spectrum=s),
-        "cluster_vendi": lambda x, t, k, j, s: scores.cluster_vendi(x, labels, k, spectrum=s),
-        "cluster_rke": lambda x, t, k, j, s: scores.cluster_rke(x, labels, k, spectrum=s),
         "intdiv": lambda x, t, k, j, s: scores.intdiv(x, k),
     }
 

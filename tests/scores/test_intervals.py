@@ -1,6 +1,5 @@
-"""Confidence intervals, the bounds of theorems, and convergence curves."""
+"""Confidence intervals and convergence curves."""
 
-import itertools
 import math
 from statistics import stdev
 
@@ -10,20 +9,16 @@ import torch
 from scipy.stats import t as student
 
 from tests.helpers.every_score import normal
-from vendi_guidance.kernels.standard import Cosine, Gaussian
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.alignment import group_vendi
-from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
 from vendi_guidance.scores.functional import (
-    cluster_vendi,
     conditional_rke,
-    conditional_vendi,
     intdiv,
     rke,
     vendi,
 )
-from vendi_guidance.scores.intervals import convergence, score_interval
-from vendi_guidance.scores.spectra import Exact, Nystrom
-from vendi_guidance.scores.subsampling import FEWEST_IMAGES, LARGEST_PART, subsample
+from vendi_guidance.scores.intervals import convergence
+from vendi_guidance.scores.subsampling import FEWEST_IMAGES, LARGEST_PART, quantile, subsample
 
 LABELS = [f"prompt {i // 4}" for i in range(80)]
 
@@ -88,100 +83,21 @@ def test_the_interval_covers_the_mean_score_of_as_many_new_items_as_often_as_pro
         return (x, Gaussian(1.0)) if score is rke else (x, t, Gaussian(1.0), Gaussian(1.0))
 
     truth = np.mean([float(score(*draw())) for _ in range(300)])
-    found = [score_interval(score, *draw(), subsamples=30, seed=seed) for seed in range(50)]
+
+    def score_of(items, rows):
+        taken = (it if isinstance(it, Gaussian) else it[rows] for it in items)
+        return float(score(*taken))
+
+    found = []
+    for seed in range(50):
+        items, halves = draw(), subsample([None], [100], count=30, seed=seed)
+        scores = [score_of(items, rows) for (rows,) in halves.parts]
+        found.append(halves.estimate(score_of(items, slice(None)), scores, is_ratio=True))
     covered = np.mean([one.low <= truth <= one.high for one in found])
     assert covered >= 0.94 - 3 * math.sqrt(0.95 * 0.05 / len(found))  # to three deviations
-    deviation = np.std([one.score for one in found], ddof=1)  # which fifty scores tell to 10%
+    deviation = np.std([one.value for one in found], ddof=1)  # which fifty scores tell to 10%
     half = np.mean([one.high - one.low for one in found]) / 2
     assert half == pytest.approx(student.ppf(0.975, 99) * deviation, rel=0.3)
-
-
-@pytest.mark.parametrize("shift", [0, -6])
-def test_any_score_of_any_items_has_an_interval(shift):
-    """Also where it is below zero, and has no logarithm."""
-    words = [word * length for word in "abcdefgh" for length in range(1, 6)]
-
-    def mean_length(texts, scale):
-        assert isinstance(texts, list)
-        return scale * sum(map(len, texts)) / len(texts) + shift
-
-    found = score_interval(mean_length, words, 2.0, seed=1)
-    assert found.score == pytest.approx(6 + shift)
-    assert found.low < 6 + shift < found.high
-    assert found.bound is None
-    expected = student.ppf(0.975, 39) * 2 * np.std([1, 2, 3, 4, 5]) / math.sqrt(40)
-    assert (found.high - found.low) / 2 == pytest.approx(expected, rel=0.25)
-
-
-def test_labels_and_prompts_stay_with_their_items():
-    labels, few = [index % 4 for index in range(60)], {"subsamples": 10}
-    x = np.array(labels)[:, None] * 100.0
-    for clusters in (labels, np.array(labels), torch.tensor(labels), "abcd" * 15):
-        found = score_interval(cluster_vendi, x, clusters, Gaussian(1.0), **few)
-        assert (found.low, found.score, found.high) == pytest.approx((1, 1, 1))
-    both = (x, x, Gaussian(1.0), Gaussian(1.0))
-    found = score_interval(conditional_vendi, *both, truncation=10, **few)
-    assert (found.low, found.score, found.high) == pytest.approx((1, 1, 1))
-
-
-def test_guarantees_are_the_theorems():
-    log = math.log(2 / 0.05)
-    low, high = vendi_guarantee(4.0, 10_000, 2, None, 0.05)
-    assert low**-0.5 == pytest.approx(4**-0.5 + math.sqrt(32 * log / 10_000))
-    assert high**-0.5 == pytest.approx(4**-0.5 - math.sqrt(32 * log / 10_000))
-    low, high = vendi_guarantee(4.0, 10**6, 1.5, 20, 0.05)
-    assert low ** (-1 / 3) == pytest.approx(4 ** (-1 / 3) + math.sqrt(32 * 20**0.5 * log / 10**6))
-    low, high = vendi_guarantee(4.0, 10**6, 1, 20, 0.05)
-    error = math.sqrt(160 * log / 10**6) * math.log(20 * 10**6 / (32 * log))
-    assert (low, high) == pytest.approx((4 * math.exp(-error), 4 * math.exp(error)))
-    low, high = conditional_vendi_guarantee(4.0, 10**7, 20, 0.05)
-    error = math.sqrt(400 * math.log(80) / 10**7) * math.log(20 * 10**7)
-    assert (low, high) == pytest.approx((4 * math.exp(-error), 4 * math.exp(error)))
-
-
-@pytest.mark.parametrize("order", [1, 1.2, 1.5, 2, 3, math.inf])
-def test_a_guarantee_stays_in_the_range_of_the_score_and_narrows_with_n(order):
-    found = [vendi_guarantee(3.0, n, order, 10, 0.05) for n in (10**3, 10**5, 10**7, 10**9)]
-    for (wide_low, wide_high), (low, high) in itertools.pairwise(found):
-        assert 1 <= wide_low <= low < 3 < high <= wide_high <= 10 + 1e-9
-    assert found[-1] == pytest.approx((3, 3), rel=0.1)
-
-
-def test_no_theorem_no_guarantee():
-    assert vendi_guarantee(3.0, 10**6, 0.5, 10, 0.05) is None  # order below 1
-    assert vendi_guarantee(3.0, 10**6, 1.5, None, 0.05) is None  # infinite dimension
-    assert vendi_guarantee(3.0, 25, 2, None, 0.05) is None  # 2 + 8 log 20 = 25.97
-    assert vendi_guarantee(3.0, 26, 2, None, 0.05) is not None
-    assert vendi_guarantee(3.0, 872, 1, 10, 0.05) is None  # 32 e^2 log 40 = 872.2
-    assert vendi_guarantee(3.0, 873, 1, 10, 0.05) is not None
-    assert vendi_guarantee(3.0, 10**6, 1 + 1e-7, 10, 0.05) == (1, 10)  # as good as none
-    assert conditional_vendi_guarantee(3.0, 10**6, None, 0.05) is None
-    assert conditional_vendi_guarantee(3.0, 463, 10, 0.05) is None
-    assert conditional_vendi_guarantee(3.0, 465, 10, 0.05) is not None
-
-
-def test_guarantees_go_with_the_scores_that_they_are_for():
-    x, t = normal(0, 900, 3), normal(1, 900, 2)
-    k = Gaussian(1.0)
-
-    def bound(score, *arguments, **options):
-        return score_interval(score, *arguments, subsamples=10, **options).bound
-
-    n, p = 900, pytest.approx
-    assert bound(rke, x, k) == p(vendi_guarantee(float(rke(x, k)), n, 2, None, 0.05))
-    assert bound(rke, x, kernel=k, spectrum=Exact()) == bound(rke, x, k)
-    cosine = float(vendi(x, Cosine()))
-    assert bound(vendi, x, Cosine()) == p(vendi_guarantee(cosine, n, 1, 3, 0.05))
-    assert bound(vendi, x, Cosine(), truncation=9) == p(vendi_guarantee(cosine, n, 1, 3, 0.05))
-    both = (x, t, Cosine(), Cosine())
-    expected = conditional_vendi_guarantee(float(conditional_vendi(*both)), n, 6, 0.05)
-    assert bound(conditional_vendi, *both) == p(expected)
-    assert bound(vendi, x[:30], k, truncation=4, order=3) is not None
-    assert bound(vendi, x[:30], k) is None
-    assert bound(vendi, x[:30], k, order=2, spectrum=Nystrom(10)) is None
-    assert bound(conditional_vendi, x[:30], t[:30], k, k, order=1.5, truncation=4) is None
-    assert bound(conditional_rke, x[:30], t[:30], k, k) is None
-    assert bound(intdiv, x[:30], k) is None
 
 
 def test_sizes_are_spread_out_up_to_all_items():
@@ -199,14 +115,12 @@ K = Gaussian(1.0)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: score_interval(rke, X, K, level=1), "level must lie between 0 and 1, got 1"),
-        (lambda: score_interval(rke, X[:19], K), "needs at least 20 items, got 19"),
-        (lambda: score_interval(vendi, X, K, subsamples=9), "at least 10, got 9"),
-        (lambda: score_interval(vendi, X, K, weights=X[:, 0]), "leave them out"),
-        (lambda: score_interval(rke), "there are no items"),
-        (lambda: score_interval(cluster_vendi, X, "abc", K), r"same items, got n = \[40, 3\]"),
-        (lambda: score_interval(rke, iter(X), K), "a tensor, an array or a sequence"),
-        (lambda: score_interval(group_vendi, X, LABELS[:40]), "20 items has no score: give more"),
+        (lambda: quantile(1, 3), "level must lie between 0 and 1, got 1"),
+        (lambda: convergence(vendi, X, K, weights=X[:, 0]), "leave them out"),
+        (lambda: convergence(rke), "there are no items"),
+        (lambda: convergence(group_vendi, X, "abc"), r"same items, got n = \[40, 3\]"),
+        (lambda: convergence(rke, iter(X), K), "a tensor, an array or a sequence"),
+        (lambda: convergence(group_vendi, X, LABELS[:40]), "20 items has no score: give more"),
         (lambda: convergence(rke, X[:39], K), "at least 40, or the sizes"),
         (lambda: convergence(rke, X, K, repeats=0), "at least 1, got 0"),
         (lambda: convergence(rke, X, K, sizes=[20, 41]), r"n = 40.* got \[20, 41\]"),

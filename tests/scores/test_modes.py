@@ -5,7 +5,7 @@ import torch
 from tests.helpers.every_score import normal
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores.modes import find_modes
-from vendi_guidance.scores.spectra import Exact, Nystrom, RandomFourier
+from vendi_guidance.scores.spectra import Exact, Lanczos, RandomFourier
 
 SIZES = [40, 30, 20, 10]
 cluster_of = torch.arange(4).repeat_interleave(torch.tensor(SIZES))
@@ -59,4 +59,4 @@ def test_what_modes_and_clusters_cannot_be_found_with_is_refused():
     with pytest.raises(ValueError, match="count must be a whole number of at least 1, got 0"):
         find_modes(x, Gaussian(1.0), count=0)
     with pytest.raises(ValueError, match=r"RandomFourier\(...\) or Exact\(\) as spectrum, got"):
-        find_modes(x, Gaussian(1.0), spectrum=Nystrom(5))
+        find_modes(x, Gaussian(1.0), spectrum=Lanczos())

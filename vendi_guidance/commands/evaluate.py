@@ -14,6 +14,9 @@ The report consists of report.html (a single page that works offline), report.js
 A .csv file of captions needs a column of files, such as file_name, and one of captions, such as
 caption.
 
+Exit status: 0, 1 if a score is below --fail-below, or 2 if the folders cannot be scored. With
+--format, the table alone is on stdout.
+
 The default embedders are DINOv2 and CLIP. If their weights are neither on disk nor downloadable,
 images are compared by their pixels and prompts by their words, and the command says so. For prompts
 that name emoji of the demo model, the default embedders, labels and reference images are the
@@ -27,13 +30,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from vendi_guidance.commands.cli import Command, Range, tell
 from vendi_guidance.commands.run_options import PATH, PROTOCOLS, device_option, output_option
+from vendi_guidance.commands.score_tables import FORMATS, formatted, score_table
 from vendi_guidance.commands.scoring_options import (
     feature_option,
     judge_option,
@@ -49,10 +50,9 @@ from vendi_guidance.evaluation.results import Comparison, Report
 from vendi_guidance.features.base import load_features
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage.files import UNFINISHED
-from vendi_guidance.storage.messages import counted
+from vendi_guidance.storage.messages import counted, nearest
 
 INCEPTION = "timm:inception_v3.tv_in1k"  # of in-group Vendi
-NOTHING = ("–", "")  # in place of a score and its interval
 LISTED = 10  # unreadable files that are listed by name
 
 COMMON = (
@@ -69,6 +69,23 @@ def sigma_option(kind: str) -> Any:
         show_default="the embedder's usual value, else the median distance",
         help=f"Bandwidth of the Gaussian kernel on {kind} features.",
     )
+
+
+def thresholds(
+    context: click.Context, option: click.Parameter, given: Sequence[str]
+) -> dict[str, float]:
+    """Callback that reads the values of --fail-below, by the scores' names."""
+    found = {}
+    for text in given:
+        title, _, least = text.partition("=")
+        name = title.strip().lower().replace("-", "_")
+        try:
+            found[name] = float(least)
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is not SCORE=VALUE", context, option) from None
+        if name not in MEASURES:
+            raise click.BadParameter(f"there is no score {title!r}{nearest(name, [*MEASURES])}")
+    return found
 
 
 @click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
@@ -90,7 +107,7 @@ def sigma_option(kind: str) -> Any:
 @feature_option(
     "--protocol",
     type=click.Choice([*PROTOCOLS]),
-    help="group-vendi: also score 4 images of a prompt.",
+    help="Also score 4 images of a prompt together (group-vendi), or 8.",
 )
 @judge_option(
     "--faithfulness",
@@ -102,6 +119,20 @@ def sigma_option(kind: str) -> Any:
     type=PATH,
     show_default="FOLDER-report, beside FOLDER",
     help="Folder for the report. An earlier report is replaced.",
+)
+@output_option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default=FORMATS[0],
+    help="How the scores are printed. csv has a row for each score and run.",
+)
+@output_option(
+    "--fail-below",
+    metavar="SCORE=VALUE",
+    multiple=True,
+    callback=thresholds,
+    help="Exit with 1 if a run scores less, as in conditional-vendi=3. Repeat it for several.",
 )
 @output_option("--cache", type=PATH, help="Folder to store features in for reuse.")
 @output_option("--workers", type=click.IntRange(0), default=0, help="Extra processes for decoding.")
@@ -122,6 +153,8 @@ def main(
     protocol: str | None,
     faithfulness: str | None,
     device: str,
+    form: str,
+    fail_below: dict[str, float],
     cache: Path | None,
     workers: int,
     on_bad_image: Literal["skip", "fail"],
@@ -166,20 +199,35 @@ def main(
     comparison = compare(*reports, progress=True) if len(reports) == 2 else None
     page = save_report(output, reports, comparison)
 
-    show(reports, comparison, printed=[*fallbacks, *(batch.note for batch in batches)])
-    click.echo(f"wrote {page} and, beside it, report.json and figures")
+    notes = [*fallbacks, *(batch.note for batch in batches)]
+    if form == FORMATS[0]:
+        Console().print(score_table(reports, comparison))
+    else:
+        click.echo(formatted(form, reports, comparison), nl=False)
+    show(reports, comparison, printed=notes, err=form != FORMATS[0])
+    click.echo(f"wrote {page} and, beside it, report.json and figures", err=form != FORMATS[0])
+    missed = [
+        f"{report.name}: {MEASURES[name].title} is below {least:g}"
+        for report in reports
+        for name, least in fail_below.items()
+        if name not in report.scores or report.scores[name].value < least
+    ]
+    if missed:
+        tell("\n".join(missed))
+        raise SystemExit(1)
 
 
-def show(reports: Sequence[Report], comparison: Comparison | None, printed: Sequence[str]) -> None:
-    """Print the scores, their settings, the verdict, and all notes but those `printed` already."""
-    Console().print(score_table(reports, comparison))
+def show(
+    reports: Sequence[Report], comparison: Comparison | None, printed: Sequence[str], err: bool
+) -> None:
+    """Print the settings, the verdict, and all notes but those `printed` already."""
     for report in reports:
         images, prompts = (report.settings.get(key, 0) for key in ("images", "prompts"))
         of = f"of {counted(prompts, 'prompt')}" if prompts else "without prompts"
-        click.echo(f"{report.name}: {counted(images, 'image')} {of}.")
+        click.echo(f"{report.name}: {counted(images, 'image')} {of}.", err=err)
         for note in report.notes:
             if note not in printed:
-                click.echo(f"{report.name}: {note}")
+                click.echo(f"{report.name}: {note}", err=err)
         for bad in report.skipped[:LISTED]:
             click.echo(f"left out: {bad.name}: {bad.reason}", err=True)
         if (more := len(report.skipped) - LISTED) > 0:
@@ -188,37 +236,10 @@ def show(reports: Sequence[Report], comparison: Comparison | None, printed: Sequ
     for kind in ("image", "prompt"):
         if f"{kind}_embedder" in settings:
             embedder = describe_embedder(settings[f"{kind}_embedder"])
-            click.echo(f"{kind}s: {embedder}, {describe_kernel(settings[f'kernel_{kind}'])}")
-    click.echo(reports[0].answer() if comparison is None else comparison.verdict())
-
-
-def score_table(reports: Sequence[Report], comparison: Comparison | None = None) -> Table:
-    """The scores as a table for the terminal; two runs fit into 80 columns."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("score", width=None if comparison is None else 18)
-    for report in reports:
-        table.add_column(Text(report.name), justify="right")
-    if comparison is not None:
-        table.add_column("change", justify="right")
-        table.add_column("significant?", no_wrap=True)
-    for name, measure in MEASURES.items():
-        scores = [report.scores.get(name) for report in reports]
-        if not any(scores):
-            continue
-        cells = [
-            (measure.format(s.value), measure.format_interval(s.low, s.high)) if s else NOTHING
-            for s in scores
-        ]
-        if comparison is not None:
-            found = comparison.differences.get(name)
-            if found is None:
-                cells += [NOTHING] * 2
-            else:
-                cells.append((found.format_change(measure), found.format_interval(measure)))
-                cells.append((found.significance(measure), ""))
-        texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
-        table.add_row(Text(measure.title), *texts)
-    return table
+            click.echo(
+                f"{kind}s: {embedder}, {describe_kernel(settings[f'kernel_{kind}'])}", err=err
+            )
+    click.echo(reports[0].answer() if comparison is None else comparison.verdict(), err=err)
 
 
 def default_output(folders: Sequence[Path]) -> Path:

@@ -119,7 +119,7 @@ COMMON = (
 @sampling_option(
     "--protocol",
     type=click.Choice([*PROTOCOLS]),
-    help="Generate what evaluate scores by --protocol: for group-vendi, 4 images per prompt.",
+    help="Generate what evaluate scores by --protocol: 4 images per prompt for group-vendi, or 8.",
 )
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
 @guidance_option(

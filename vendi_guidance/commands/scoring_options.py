@@ -65,8 +65,7 @@ scoring_options = together(
         "--judge",
         type=PATH,
         show_default="the probe for prompts that it knows, else --clip",
-        help="Who says which values images show: a table of answers (file, attribute, value and "
-        "confidence; .csv, .jsonl), or the folder of a visual question answering model.",
+        help="A table of answers (file, attribute, value, confidence), or a folder of a VQA model.",
     ),
     judge_option(
         "--labelled",
@@ -149,7 +148,7 @@ def open_scoring(
             by = Questions(judge, device) if judge.is_dir() else Answers.read(judge)
         else:
             by = ProbeJudge(known) if known else ZeroShot(*(clips or open_clip("clip", device)))
-        right = None if labelled is None else Answers.read(labelled)
+        right = labelled and Answers.read(labelled)
         judges = replace(judges, attribute_judge=by, labelled=right)
     elif judge or labelled:
         raise ValueError("--judge and --labelled are about attributes: name them by --attributes")

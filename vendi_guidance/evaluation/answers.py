@@ -1,5 +1,6 @@
 """Judges that answer questions about images: people or programs, in a table, and local models."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +21,13 @@ from vendi_guidance.storage.files import append_rows, sha256_of
 from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.tables import FILE_COLUMNS, pick, read_table
 
-AT_ONCE = 32  # answers that are written at once: a killed run asks at most these again
-TOKENS = 32  # most tokens of an answer
+AT_ONCE, TOKENS = 32, 32  # answers that are written together, most tokens of one
 
 
 class _FileJudge(AttributeJudge):
     """A judge that looks at the images' files."""
+
+    name: str = ""
 
     def look(self, found: Embedded, reader: ImageReader) -> Any:
         paths = found.batch.images.paths()
@@ -61,15 +63,11 @@ class Answers(_FileJudge):
         of: defaultdict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
         for place, row in read_table(path, torn_end=True):
             file, attribute, value = pick(row, FILE_COLUMNS), row.get("attribute"), row.get("value")
-            if not (isinstance(file, str) and isinstance(attribute, str) and value is not None):
-                columns = "file, attribute and value"
-                raise ValueError(f"{place} lacks one of {columns}; it has {', '.join(row)}")
-            try:
-                confidence = float(pick(row, ["confidence"]) or 1)
-            except (TypeError, ValueError):
-                confidence = -1.0
+            if not (file and isinstance(file, str) and isinstance(attribute, str) and value):
+                raise ValueError(f"{place} lacks a file, attribute or value: it has {[*row]}")
+            given = pick(row, ["confidence"]) or 1
+            confidence = float(given) if re.fullmatch(r"\d*\.?\d+", str(given)) else -1
             if not 0 <= confidence <= 1:
-                given = row["confidence"]
                 raise ValueError(f"{place}: confidence must lie between 0 and 1, got {given!r}")
             of[file.replace("\\", "/"), attribute].append((str(value), confidence))
         if not of:
@@ -78,22 +76,14 @@ class Answers(_FileJudge):
 
     def probabilities(self, features: Sequence[Path], attribute: Attribute) -> Tensor:
         places = {value.casefold(): place for place, value in enumerate(attribute.values)}
-        n, k = len(features), len(places)
-        p = torch.full((n, k), torch.nan, dtype=torch.float64, device="cpu")
-        for row, path in enumerate(features):
-            given = [
-                (places[value.strip().casefold()], confidence)
-                for value, confidence in self._answers(path, attribute.name)
-                if value.strip().casefold() in places
-            ]
-            if given:
-                p[row] = 0
-            for place, confidence in given:
-                rest = (1 - confidence) / (k - 1)
-                p[row] += rest
-                p[row, place] += confidence - rest
-            p[row] /= len(given) or 1
-        return p
+        shape, others = (len(features), len(places)), len(places) - 1
+        p = torch.zeros(shape, dtype=torch.float64, device="cpu")
+        for row, path in zip(p, features, strict=True):
+            for value, confidence in self._answers(path, attribute.name):
+                if (place := places.get(value.strip().casefold())) is not None:
+                    row += (1 - confidence) / others
+                    row[place] += confidence - (1 - confidence) / others
+        return p / p.sum(1, keepdim=True)  # NaN without an answer
 
     def _answers(self, path: Path, attribute: str) -> Sequence[tuple[str, float]]:
         """ValueError if two files have the end of a path in common that an answer names."""
@@ -119,29 +109,19 @@ class Questions(_FileJudge):
     """
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
-        if not (folder / "config.json").is_file():
-            raise ValueError(f"{folder} has no model that answers questions (no config.json)")
         try:
             self.ask = pipeline("image-text-to-text", model=str(folder), device=device)
         except Exception as error:  # libraries raise errors of every kind
             why = f"{folder} cannot answer questions about images: {reason(error)}"
             raise ValueError(why) from error
-        self._name = folder.resolve().name
+        self.name = folder.resolve().name
         self._known: dict[Path, dict[tuple[str, str], str]] = {}
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     def probabilities(self, features: Sequence[Path], attribute: Attribute) -> Tensor:
-        values = attribute.values
-        shape = len(features), len(values)
-        p = torch.full(shape, torch.nan, dtype=torch.float64, device="cpu")
-        for row, answer in enumerate(self._answers(features, attribute)):
-            if answer in values:
-                p[row] = 0
-                p[row, values.index(answer)] = 1
-        return p
+        answers = list(self._answers(features, attribute))
+        seen = [[answer == value for value in attribute.values] for answer in answers]
+        p = torch.tensor(seen, dtype=torch.float64, device="cpu")
+        return p / p.sum(1, keepdim=True)  # NaN without an answer
 
     def _answers(self, paths: Sequence[Path], attribute: Attribute) -> Iterator[str]:
         """The answer about each file, from its folder's table or else by the model."""

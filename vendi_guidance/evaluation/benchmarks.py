@@ -8,8 +8,7 @@ from vendi_guidance.evaluation.attributes import attributes_in, read_object
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.tables import read_table
 
-BENCHMARKS = "benchmarks"  # in assets: those that come with the package
-IMAGES = {".csv": 100}  # of a prompt, where the file does not say: GRADE's
+BENCHMARKS = "benchmarks"  # in assets
 
 
 def open_benchmark(name: str) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def open_benchmark(name: str) -> dict[str, Any]:
         known = sorted(file.stem for file in (asset(BENCHMARKS) or Path()).glob("*.toml"))
         raise FileNotFoundError(f"there is no benchmark {name}: give {', '.join(known)}, or a file")
     content = _from_grade(path) if path.suffix == ".csv" else read_object(path)
-    content = {"source": path.name, "images_per_prompt": IMAGES.get(path.suffix, 8), **content}
+    content = {"source": path.name, "images_per_prompt": 8, **content}
     count = content["images_per_prompt"]
     if not {"attributes", "prompts"} <= content.keys():
         raise ValueError(f"{path} must have attributes and prompts, and has {', '.join(content)}")
@@ -67,4 +66,4 @@ def _from_grade(path: Path) -> dict[str, Any]:
             raise ValueError(f"{place} has other values of {attribute!r} than before")
         one = prompts.setdefault(prompt, {"prompt": prompt, "open": []})
         one["open"].append(attribute)
-    return {"attributes": attributes, "prompts": [*prompts.values()]}
+    return {"images_per_prompt": 100, "attributes": attributes, "prompts": [*prompts.values()]}

@@ -35,13 +35,9 @@ class Reliability:
 
 
 def reliability(p: Tensor, truth: Tensor, is_open: Tensor) -> Reliability | None:
-    """The reliability of a judge; None without labels.
-
-    Args:
-        p, truth: (n, values) probabilities of the values of n images, by the judge and by the
-            labels, NaN for images that they do not know.
-        is_open: (n,) bool, whether an image's prompt leaves the attribute open.
-    """
+    """The reliability of a judge, from (n, values) probabilities in n images by the judge and by
+    the labels, NaN for images that they do not know, and whether an image's prompt, (n,), leaves
+    the attribute open; None without labels."""
     known = ~p[:, 0].isnan()
     both = known & ~truth[:, 0].isnan()
     n, k = int(both.sum()), p.shape[1]
@@ -50,35 +46,28 @@ def reliability(p: Tensor, truth: Tensor, is_open: Tensor) -> Reliability | None
     judged = p.nan_to_num(-1).argmax(1)
     cells = truth[both].argmax(1) * k + judged[both]
     confusion = cells.bincount(minlength=k * k).double().view(k, k)
-    hits = int(confusion.trace())
-    low, high = binomtest(hits, n).proportion_ci(LEVEL, "wilson")
-    accuracy = Estimate(hits / n, float(low), float(high))
-    if not (counted := judged[known & is_open].bincount(minlength=k)).any():
+    hits, tail = int(confusion.trace()), (1 - LEVEL) / 2
+    accuracy = Estimate(hits / n, *map(float, binomtest(hits, n).proportion_ci(LEVEL, "wilson")))
+    if not (counts := judged[known & is_open].bincount(minlength=k)).any():
         return Reliability(n, accuracy)
-    tail = (1 - LEVEL) / 2
     middle_and_ends = torch.tensor([0.5, tail, 1 - tail], dtype=torch.float64, device="cpu")
-    ends = corrected(confusion, counted).quantile(middle_and_ends, dim=0)
+    ends = _corrected(confusion, counts).quantile(middle_and_ends, dim=0)
     return Reliability(n, accuracy, tuple(Estimate(*column) for column in ends.T.tolist()))
 
 
-def corrected(confusion: Tensor, counts: Tensor, seed: int = 0) -> Tensor:
-    """Draws of the true shares of values: of the errors, of the images, and of what follows.
+def _corrected(confusion: Tensor, counts: Tensor) -> Tensor:
+    """(draws, values) true shares, for (values, values) numbers of labelled images by true and by
+    judged value, and (values,) numbers of images by judged value.
 
-    Args:
-        confusion: (values, values) numbers of labelled images, by true and by judged value.
-        counts: (values,) numbers of images, by judged value.
-
-    Returns:
-        (draws, values), each draw the most likely shares (found by expectation maximisation) for
-        error rates and judged shares from their posteriors. Values with few labels lean on the
-        accuracy over all values.
+    Each draw has the most likely shares, found by expectation maximisation, for error rates and
+    judged shares from their posteriors. Values with few labels lean on the accuracy over all.
     """
     k = len(counts)
     right = (confusion.trace() + 1) / (confusion.sum() + 2)
     eye = torch.eye(k, dtype=confusion.dtype, device="cpu")
     usual = right * eye + (1 - right) / (k - 1) * (1 - eye)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         errors = Dirichlet(confusion + PRIOR * usual).sample((DRAWS,))
         judged = Dirichlet(counts.double() + 1 / k).sample((DRAWS,))
     shares = torch.full_like(judged, 1 / k)

@@ -17,7 +17,7 @@ from vendi_guidance.evaluation.embedding import Embedded, ImageReader, checked, 
 from vendi_guidance.evaluation.spread import AttributeScores, attribute_scores
 from vendi_guidance.features.base import ImageEmbedder, Labels, PromptEmbedder
 from vendi_guidance.features.probe import Probe
-from vendi_guidance.scores.alignment import clip_cosines
+from vendi_guidance.scores.alignment import clip_score
 from vendi_guidance.scores.groups import as_keys, rows_by_label
 from vendi_guidance.storage.messages import counted
 
@@ -143,7 +143,7 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
         clip = (judges.clip,) * 2 if isinstance(judges.clip, str) else judges.clip
         clip_x, settings["clip_score"] = reader.embed(batch.images, clip[0])
         clip_t, _ = embed_prompts(batch.prompts or [], clip[1])
-        columns["clip_score"] = 100 * clip_cosines(clip_x.features, clip_t)
+        columns["clip_score"] = clip_score(clip_x.features, clip_t)
     given = judges.faithfulness
     if isinstance(given, str):
         settings["faithfulness"] = {"name": f"column {given}"}
@@ -172,9 +172,10 @@ def judge_attributes(
     if judge is None:
         raise ValueError("attributes need a judge: give Judges(attribute_judge=...)")
     sample = None if judges.labelled is None else judges.labelled.look(found, reader)
-    view, rows = judge.look(found, reader), rows_by_label(prompts, len(prompts))
+    view, n = judge.look(found, reader), len(prompts)
+    rows: Any = rows_by_label(prompts, n)
     left_open, scores = list[tuple[Tensor, Tensor]](), list[AttributeScores]()
-    kept, asked = torch.zeros(2, len(prompts), dtype=torch.float64, device="cpu")
+    kept, asked = torch.zeros(2, n, dtype=torch.float64, device="cpu")
     for attribute in judges.attributes:
         named = attribute.prompts or judge.named(attribute, [*rows])
         named = {prompt: value for prompt, value in named.items() if prompt in rows}
@@ -184,7 +185,7 @@ def judge_attributes(
         # of each image: the place of the value that its prompt names, -1 if it leaves the attribute
         # open, and -2 if it has none
         wanted = torch.tensor([places.get(named.get(it, ""), -2) for it in prompts], device="cpu")
-        p = wanted.new_full((len(prompts), len(attribute.values)), torch.nan, dtype=torch.float64)
+        p = wanted.new_full((n, len(attribute.values)), torch.nan, dtype=torch.float64)
         p[wanted > -2] = judge.probabilities(view[wanted > -2], attribute).cpu().double()
         is_judged = ~p[:, 0].isnan()
         is_open, is_named = is_judged & (wanted == -1), is_judged & (wanted >= 0)

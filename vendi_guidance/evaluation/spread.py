@@ -91,11 +91,9 @@ def attribute_scores(
         if len(own := own[is_judged[own]]):
             seen, wanted = best[own], None if value is None else values.index(value)
             changed = own[seen != wanted].tolist() if wanted is not None else []
-            shares, counts = p[own].mean(0).tolist(), seen.bincount(minlength=k).tolist()
-            entropy = expected_entropy(p[own])
-            by_prompt.append(
-                Shares(prompt, len(own), *map(tuple, (shares, counts)), value, entropy, (*changed,))
-            )
+            shares, counts = (*p[own].mean(0).tolist(),), (*seen.bincount(minlength=k).tolist(),)
+            about = prompt, len(own), shares, counts, value, expected_entropy(p[own])
+            by_prompt.append(Shares(*about, (*changed,)))
     left_open = [one for one in by_prompt if one.named is None]
     sizes, kept, can = [one.count for one in left_open], list[float](), list[float | None]()
     for place, value in enumerate(values):
@@ -104,11 +102,8 @@ def attribute_scores(
         can.append(fmean(of_value) if of_value else None)
     effective = _exp_of_mean([one.entropy for one in left_open], (0.0, log(k)))
     named_kept = mean_over_prompts(kept, limits=(0.0, 1.0)) if kept else None
-    images = torch.tensor(
-        [[one.count * share for share in one.shares] for one in left_open],
-        dtype=torch.float64,
-        device="cpu",
-    )
+    of_open = [[one.count * share for share in one.shares] for one in left_open]
+    images = torch.tensor(of_open, dtype=torch.float64, device="cpu")
     total = images.sum(0) if left_open else None
     counts = [sum(column) for column in zip(*(one.counts for one in left_open), strict=True)]
     return AttributeScores(
@@ -138,9 +133,8 @@ def _grade(images: Tensor) -> Estimate | None:
 
 @dataclass(frozen=True)
 class BinomialTest:
-    """How often one run's images of a prompt show more values of an attribute that it leaves open
-    than the other's: the test of Albuquerque et al. (2025), who let people say which set of 8 is
-    more diverse. Pairs with different numbers of images are left out."""
+    """How often one run's images of a prompt show more values of an attribute left open than the
+    other's, after Albuquerque et al. (2025), who let people say which of two sets varies more."""
 
     more: int  # prompts and attributes with more values in the second run
     fewer: int
@@ -151,14 +145,11 @@ class BinomialTest:
 def binomial_test(
     first: Sequence[AttributeScores], second: Sequence[AttributeScores]
 ) -> BinomialTest:
-    """Compare the numbers of different values in two runs' images, pair by pair."""
-    known = {
-        (one.attribute.name, it.prompt): it
-        for one in first
-        for it in one.by_prompt
-        if it.named is None
-    }
+    """Compare two runs by each prompt and attribute with as many images in both."""
+    known: dict[tuple[str, str], Shares] = {}
     signs = []
+    for one in first:
+        known |= {(one.attribute.name, it.prompt): it for it in one.by_prompt if not it.named}
     for other in second:
         for after in other.by_prompt:
             before = known.get((other.attribute.name, after.prompt))

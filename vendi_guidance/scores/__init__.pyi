@@ -6,16 +6,10 @@ from vendi_guidance.scores.alignment import (
     in_batch_similarity as in_batch_similarity,
 )
 from vendi_guidance.scores.bandwidth import median_distance as median_distance
-from vendi_guidance.scores.functional import (
-    cluster_rke as cluster_rke,
-    cluster_vendi as cluster_vendi,
-    intdiv as intdiv,
-)
+from vendi_guidance.scores.functional import intdiv as intdiv
 from vendi_guidance.scores.intervals import (
     Convergence as Convergence,
-    Interval as Interval,
     convergence as convergence,
-    score_interval as score_interval,
 )
 from vendi_guidance.scores.modes import Mode as Mode, find_modes as find_modes
 from vendi_guidance.scores.references import (
@@ -27,6 +21,5 @@ from vendi_guidance.scores.references import (
 from vendi_guidance.scores.spectra import (
     Exact as Exact,
     Lanczos as Lanczos,
-    Nystrom as Nystrom,
     RandomFourier as RandomFourier,
 )

@@ -13,16 +13,19 @@ from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import as_pair
 
 
-def clip_score(image_features: Features, prompt_features: Features) -> float:
-    """CLIPScore: mean similarity of images to their prompts, in [0, 100]; higher is more faithful.
+def clip_score(image_features: Features, prompt_features: Features) -> Tensor:
+    """CLIPScore: similarity of images to their prompts, in [0, 100]; higher is more faithful.
 
-        clip_score = mean_i 100 max(cos(image_i, prompt_i), 0)
+        clip_score_i = 100 max(cos(image_i, prompt_i), 0)
 
     Hessel et al. (EMNLP 2021), with the factor 100 of torchmetrics instead of the paper's 2.5.
 
     Args:
         image_features: (n, d) features of the images.
         prompt_features: (n, d) features of their prompts from the same model, such as CLIP.
+
+    Returns:
+        (n,) float64, whose mean is the score of a batch.
 
     Raises:
         ValueError: the features differ in n or d, have a zero vector, or are empty, complex, NaN or
@@ -31,20 +34,15 @@ def clip_score(image_features: Features, prompt_features: Features) -> float:
     Example:
         >>> import torch
         >>> from vendi_guidance.scores import clip_score
-        >>> clip_score(torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, -1.0]]))
-        50.0
+        >>> clip_score(torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, -1.0]])).tolist()
+        [100.0, 0.0]
     """
-    return 100 * float(clip_cosines(image_features, prompt_features).mean())
-
-
-def clip_cosines(image_features: Features, prompt_features: Features) -> Tensor:
-    """(n,) float64 values max(cos, 0) that `clip_score` averages; same arguments and errors."""
     images, prompts = as_pair(image_features, prompt_features)
     if len(images) != len(prompts):
         raise ValueError(f"got {len(images)} images and {len(prompts)} prompts: give one for each")
     unit = Cosine().unit
     cosines = (unit(images.double()) * unit(prompts.double())).sum(dim=1)
-    return cosines.clamp(min=0, max=1)
+    return 100 * cosines.clamp(min=0, max=1)
 
 
 def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:

@@ -26,7 +26,6 @@ from vendi_guidance.kernels.parts import Part, mean_similarity
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.standard import Precomputed, Product
 from vendi_guidance.scores.entropy import Entropy
-from vendi_guidance.scores.groups import Groups, rows_by_label
 from vendi_guidance.scores.spectra import Exact, Spectrum
 
 EXACT = Exact()
@@ -204,54 +203,6 @@ def information_rke(
         3.0
     """
     return information_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
-
-
-@isolated()
-def cluster_vendi(
-    x: Items, clusters: Groups, kernel: Kernel, *, order: float = 1.0, spectrum: Spectrum = EXACT
-) -> Tensor:
-    """Mean Vendi score of given clusters, weighted by their sizes: the diversity within clusters.
-
-        cluster_vendi = sum_j |S_j|/n * vendi(S_j)
-
-    In [1, n]. Other arguments, result and errors are those of `vendi`.
-
-    Args:
-        clusters: (n,) labels of any hashable type; items with equal labels form a cluster S_j.
-
-    Raises:
-        ValueError: there are not n labels.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Cosine
-        >>> from vendi_guidance.scores import cluster_vendi
-        >>> round(float(cluster_vendi(torch.eye(3), ["a", "a", "b"], Cosine())), 3)
-        1.667
-    """
-    rows, entropy = as_kernel(kernel).read(x), Entropy(order)
-    scores = [
-        len(own) * spectrum.entropy(rows[own], kernel, entropy).exp()
-        for own in rows_by_label(clusters, len(rows)).values()
-    ]
-    return torch.stack(scores).sum() / len(rows)
-
-
-def cluster_rke(
-    x: Items, clusters: Groups, kernel: Kernel, *, spectrum: Spectrum = EXACT
-) -> Tensor:
-    """Mean RKE score of given clusters, weighted by their sizes: `cluster_vendi` of order 2.
-
-    In [1, n]. Arguments, result and errors are those of `cluster_vendi`.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Cosine
-        >>> from vendi_guidance.scores import cluster_rke
-        >>> round(float(cluster_rke(torch.eye(3), ["a", "a", "b"], Cosine())), 3)
-        1.667
-    """
-    return cluster_vendi(x, clusters, kernel, order=2, spectrum=spectrum)
 
 
 @isolated()

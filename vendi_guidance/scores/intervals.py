@@ -1,12 +1,10 @@
-"""Confidence intervals and convergence of a score, from its values for random subsets of the items.
+"""Convergence of a score: its values for random subsets of the items.
 
-Convergence curves are those of figures 1 and 3-5 of Ospanov & Farnia (UAI 2025).
+The curves are those of figures 1 and 3-5 of Ospanov & Farnia (UAI 2025).
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,86 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Kernel, check_count
-from vendi_guidance.scores.bounds import conditional_vendi_guarantee, vendi_guarantee
-from vendi_guidance.scores.functional import EXACT, conditional_vendi, rke, vendi
-from vendi_guidance.scores.spectra import Exact
-from vendi_guidance.scores.subsampling import FEWEST_IMAGES, quantile, subsample
+from vendi_guidance.kernels.base import check_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Score: TypeAlias = Callable[..., Any]  # (items, kernels) -> a number or a 0-d tensor
 CURVES_FROM = 40  # fewest items for a convergence curve of the default sizes
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A score and its confidence interval.
-
-    Attributes:
-        score: of the given items.
-        low, high, level: the ends of the interval and its confidence level.
-        bound: (low, high) that contains the score of the population with probability >= `level` by
-            a theorem (see `bounds`). Far wider; None if no theorem applies.
-    """
-
-    score: float
-    low: float
-    high: float
-    level: float
-    bound: tuple[float, float] | None
-
-
-def score_interval(
-    score: Score,
-    *arguments: Any,
-    level: float = 0.95,
-    subsamples: int = 100,
-    seed: int = 0,
-    **options: Any,
-) -> Interval:
-    """A score with its confidence interval, for items sampled independently of one another.
-
-    The interval covers the mean score of n new items, but not the change that more items would
-    bring. This change is small for a truncation or an RKE score well below n, or a cosine kernel
-    with n well above d. An untruncated score with a Gaussian kernel may have no limit; while it
-    grows almost linearly with n, the interval is up to 25% too narrow. The randomness of an
-    approximate spectrum is not covered. Costs `subsamples` scores of n/2 items.
-
-    Args:
-        score: the score, such as `rke`, or any function with arguments like its own.
-        arguments: of the score: first the n items (features, prompts, labels), then the kernels.
-        level: confidence level, 0 < level < 1.
-        subsamples, seed: number of random halves, >= 10, and their seed; 100 halves determine the
-            width to 7%.
-        options: keyword arguments of the score.
-
-    Raises:
-        ValueError: level or subsamples is out of range; there are fewer than 20 items; items have
-            weights, have no length or differ in n; or the score rejects them or a subset.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Cosine, rke
-        >>> from vendi_guidance.scores import score_interval
-        >>> result = score_interval(rke, torch.eye(4).repeat(20, 1), Cosine())
-        >>> result.low < round(result.score, 3) < result.high
-        True
-    """
-    quantile(level, 1)  # raises before the scores are computed
-    check_count("subsamples", subsamples, 10)
-    items, of_rows = _by_rows(score, arguments, options)
-    n = len(items[0])
-    halves = subsample([None], [n], count=subsamples, seed=seed, largest=n)
-    if not halves.parts:
-        raise ValueError(f"an interval needs at least {FEWEST_IMAGES} items, got {n}")
-    of_halves = [of_rows(rows) for (rows,) in halves.parts]
-    value, low, high = halves.estimate(of_rows(None), of_halves, is_ratio=True, level=level)
-    bound = _guarantee(score, arguments, options, value, delta=1 - level)
-    if low is None or high is None:  # nothing varies
-        low, high = value, value
-    return Interval(value, low, high, level, bound)
 
 
 @dataclass(frozen=True)
@@ -132,7 +57,9 @@ def convergence(
     """A score of random subsets of increasing size, which shows if it has converged at n items.
 
     Args:
-        score, arguments, options: as in `score_interval`.
+        score: the score, such as `rke`, or any function with arguments like its own.
+        arguments: of the score: first the n items (features, prompts, labels), then the kernels.
+        options: keyword arguments of the score.
         sizes: subset sizes from 1 to n, at least one of them below n; None is eight sizes from
             max(20, n/64) to n, spaced geometrically.
         repeats, seed: number of random orders in which items are added, >= 1, and their seed.
@@ -207,24 +134,3 @@ def _take(entries: Any, rows: Tensor) -> Any:
     if isinstance(entries, (Tensor, np.ndarray)):
         return entries[rows.numpy()]
     return [entries[row] for row in rows.tolist()]
-
-
-def _guarantee(
-    score: Score, arguments: Sequence[Any], options: dict[str, Any], value: float, delta: float
-) -> tuple[float, float] | None:
-    """The bound of the theorem for this score, or None if there is no theorem."""
-    if score not in (rke, vendi, conditional_vendi):
-        return None
-    given = signature(score).bind(*arguments, **options).arguments
-    if not isinstance(given.get("spectrum", EXACT), Exact):
-        return None
-    n, order, rank = len(given["x"]), given.get("order", 1), given.get("truncation")
-    kernels = [kernel for kernel in given.values() if isinstance(kernel, Kernel)]
-    pairs = zip(arguments, kernels, strict=False)
-    ranks = [kernel.rank(kernel.read(items).shape[1]) for items, kernel in pairs]
-    if None not in ranks:
-        dimensions = math.prod(filter(None, ranks))
-        rank = dimensions if rank is None else min(rank, dimensions)
-    if score is conditional_vendi:
-        return conditional_vendi_guarantee(value, n, rank, delta) if order == 1 else None
-    return vendi_guarantee(value, n, 2 if score is rke else order, rank, delta)

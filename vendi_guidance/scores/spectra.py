@@ -1,6 +1,6 @@
 """Algorithms for the entropy of K/n, whose exponential is a diversity score.
 
-`Exact` decomposes the matrix itself, `Nystrom` and `RandomFourier` decompose a low-rank
+`Exact` decomposes the matrix itself, `RandomFourier` decomposes a low-rank
 approximation, and `Lanczos` needs only matrix-vector products. Conditional scores need no special
 case: K_X∘K_T is the kernel matrix of one kernel, `kernels.standard.Product`.
 """
@@ -16,7 +16,6 @@ from torch import Tensor
 from vendi_guidance.kernels.base import Features, Kernel, check_count
 from vendi_guidance.kernels.parts import Part, squared_norm, squared_norms
 from vendi_guidance.kernels.precision import isolated
-from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy
 from vendi_guidance.scores.linalg import (
     OVERSAMPLING,
@@ -27,7 +26,6 @@ from vendi_guidance.scores.linalg import (
     leading_eigenpairs,
     matrix_entropy,
     second_moments,
-    to_precise,
     tridiagonalise,
 )
 
@@ -86,65 +84,6 @@ class Exact(Spectrum):
 
 
 @dataclass(frozen=True)
-class Nystrom(Spectrum):
-    """Nystrom approximation K ~ K_nm K_mm^+ K_mn with m random landmark items.
-
-    O(n m (d + m) + m^3) time, O(m^2) memory beside x. The mass that the landmarks do not explain is
-    spread evenly over the m eigenvalues, as in truncation, so the result also approximates the
-    truncated score (Williams & Seeger, 2000; Ospanov & Farnia, 2025, Theorem 3).
-
-    Args:
-        rank, seed: m, the number of random landmarks, and their seed; exact if m >= n.
-
-    Raises:
-        ValueError: rank < 1.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Gaussian, vendi
-        >>> from vendi_guidance.scores import Nystrom
-        >>> round(float(vendi(torch.zeros(50, 3), Gaussian(1.0), spectrum=Nystrom(1))), 3)
-        1.0
-    """
-
-    rank: int
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("rank", self.rank)
-
-    @isolated()
-    def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
-        """(min(n, rank),) float64, largest first, non-negative, summing to 1."""
-        x = kernel.read(x)
-        if self.rank >= len(x):
-            return Exact().eigenvalues(x, kernel, weights)
-        m, generator = self.rank, torch.Generator().manual_seed(self.seed)
-        chosen = torch.randperm(len(x), generator=generator, device="cpu")[:m].sort().values
-        landmarks = x[chosen.to(x.device)]
-        values, vectors = torch.linalg.eigh(to_precise(kernel.gram(landmarks)))
-        nonzero = values > m * torch.finfo(x.dtype).eps * values[-1]
-        inverse_root = (vectors[:, nonzero] * values[nonzero].rsqrt()).to(x)
-
-        def features(chunk: Tensor) -> Tensor:
-            blocks = kernel.blocks(torch.cat([landmarks, chunk]))
-            return blocks(slice(m, None), slice(m)) @ inverse_root
-
-        [moment] = second_moments(x, [(Part(kernel), features)], weights)
-        explained = torch.linalg.eigvalsh(to_precise(moment)).double().flip(0).clamp_(min=0)
-        explained = torch.nn.functional.pad(explained, (0, m - len(explained)))
-        total = explained.sum()
-        is_complete = total >= 1 - rounding(x.dtype, len(x))
-        return add_missing_mass(explained / total.where(is_complete, 1))
-
-    def entropies(
-        self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
-    ) -> list[Tensor]:
-        spectra = (self.eigenvalues(part.of(x), part.kernel, weights) for part in parts)
-        return [entropy.of(spectrum) for spectrum in spectra]
-
-
-@dataclass(frozen=True)
 class RandomFourier(Spectrum):
     """Random Fourier features (FKEA): K ~ Z Z^T for Gaussian kernels and their products.
 
@@ -184,7 +123,7 @@ class RandomFourier(Spectrum):
         if frequencies is None:
             raise ValueError(
                 "random Fourier features need a Gaussian kernel or a product of Gaussian kernels, "
-                f"got {kernel}: use Exact(), or for scores Nystrom({self.features})"
+                f"got {kernel}: use Exact()"
             )
 
         def features(x: Tensor) -> Tensor:

@@ -163,12 +163,7 @@ def scored(value: float, first: Report, report: Report, evaluations: float) -> P
         *mean_over_prompts(vendi, is_ratio=True, limits=(1.0, inf)),
         fmean(vendi) / fmean(before),
     )
-    fidelity = [found[name] for name in ("fidelity", "clip_score") if name in found]
-    for of_first, one in zip(first.attributes, report.attributes, strict=True):
-        if of_first.named_kept is not None and one.named_kept is not None:
-            base, kept = of_first.named_kept[0], one.named_kept
-            title = f"images with the named {one.attribute.name}"
-            fidelity.append(Score(title, *kept, kept[0] / base if base else 1.0))
+    fidelity = [found[name] for name in ("fidelity", "named_kept", "clip_score") if name in found]
     per_image = Score("evaluations per image", evaluations, None, None, nan)
     cost = [per_image, found["seconds_per_image"]]
     return Point(value, report, [found["conditional_vendi"], within], fidelity, cost)

@@ -12,7 +12,6 @@ from io import BytesIO
 from itertools import chain
 from math import inf
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -23,7 +22,7 @@ from PIL.Image import Image, Resampling, new as new_image
 
 from vendi_guidance.evaluation.measures import HEADLINE, MEASURES, SECTIONS
 from vendi_guidance.evaluation.report.figures import as_svg, convergence_figure, style
-from vendi_guidance.evaluation.spread import AttributeScores, Shares, change
+from vendi_guidance.evaluation.spread import AttributeScores, change
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.files import headed, read_object, whole_folder
@@ -36,14 +35,10 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 FORMAT = "vendi-guidance report"
-PAGE, DATA = "report.html", "report.json"
+PAGE, DATA, BY_PROMPT = "report.html", "report.json", "prompts-{:04d}.html"
 PACKAGE = "vendi_guidance.evaluation.report"
-ATTRIBUTE_TITLES = (
-    *("effective values", "change", "training images", "even draws", "GRADE", "named kept"),
-    *("never occurs", "judge right in"),
-)
 ON_TOP = 2  # attributes whose values are shown at once: those that vary least
-PROMPTS_ON_A_PAGE, ON_PROMPT_PAGE = 50, 64  # prompts, and most images of each
+PROMPTS_ON_A_PAGE, MOST_IMAGES = 50, 64  # prompts, and most images of each
 THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
 OF_EACH_GROUP = 16
@@ -65,7 +60,7 @@ def save_report(
                 curves.savefig(new / "convergence.png", format="png", **options)
         pages = list(prompt_pages(reports, folder))
         for number, page in enumerate(pages, start=1):
-            (new / page_name(number)).write_text(page, encoding="utf-8")
+            (new / BY_PROMPT.format(number)).write_text(page, encoding="utf-8")
         text = as_page(reports, comparison, curves, len(pages))
         (new / PAGE).write_text(text, encoding="utf-8")
         written = sorted([*(file.name for file in new.iterdir()), DATA])
@@ -146,81 +141,51 @@ def as_page(
         most=rows[GROUPS_AT_EITHER_END:][-GROUPS_AT_EITHER_END:],
         groups=rows,
         some_of=partial(evenly_spaced, count=OF_EACH_GROUP),  # later images may look different
-        attribute_titles=ATTRIBUTE_TITLES,
-        attribute_rows=attribute_rows(reports),
         attributes=by_variety(reports),
+        change=change,
+        in_words=in_words,
         on_top=ON_TOP,
-        pages=[page_name(number + 1) for number in range(pages)],
+        pages=[BY_PROMPT.format(number + 1) for number in range(pages)],
         curves=curves and Markup(as_svg(curves)),
     )
-
-
-def page_name(number: int) -> str:
-    """The file of one of the `prompt_pages`, counted from 1."""
-    return f"prompts-{number:04d}.html"
 
 
 def prompt_pages(reports: Sequence["Report"], folder: Path) -> Iterator[str]:
     """Pages of the values in each prompt's images, which are linked, not embedded: a page in the
     report's folder shows any number. None without attributes."""
-    found: dict[str, dict[str, list[tuple[int, Shares]]]] = {}
+    found: dict[str, dict[str, list[Any]]] = {}
     for run, report in enumerate(reports):
         for one in report.attributes:
             for shares in one.by_prompt:
-                of_prompt = found.setdefault(shares.prompt, {})
-                of_prompt.setdefault(one.attribute.name, []).append((run, shares))
-    every = chain(*(report.attributes for report in reports))
-    attributes = {one.attribute.name: one.attribute for one in every}
-    rows = [
-        rows_by_label(one.inputs.prompts or (), len(one.inputs.prompts or ())) for one in reports
-    ]
-    files = [one.images.paths() or [] for one in reports]
+                of_prompt = found.setdefault(shares.prompt, {}).setdefault(one.attribute.name, [])
+                of_prompt.append(
+                    (run, shares, zip(one.attribute.values, shares.counts, strict=True))
+                )
+    asked = [report.inputs.prompts or [] for report in reports]
+    rows = [rows_by_label(prompts, len(prompts)) for prompts in asked]
+    files = [report.images.paths() or [] for report in reports]
 
     def images(run: int, prompt: str) -> list[str]:
-        paths = [files[run][row] for row in rows[run].get(prompt, ()) if files[run]]
-        there = [path for path in paths[:ON_PROMPT_PAGE] if path.is_file()]  # not in a .tar file
+        own = rows[run].get(prompt, [])[:MOST_IMAGES] if files[run] else []
+        there = filter(Path.is_file, (files[run][row] for row in own))  # not in a .tar file
         return [quote(Path(os.path.relpath(path, folder)).as_posix()) for path in there]
 
-    prompts, names = list(found.items()), [report.name for report in reports]
-    for start in range(0, len(prompts), PROMPTS_ON_A_PAGE):
-        number, total = start // PROMPTS_ON_A_PAGE + 1, -(-len(prompts) // PROMPTS_ON_A_PAGE)
-        some = prompts[start : start + PROMPTS_ON_A_PAGE]
-        shown: Any = {"prompts": some, "names": names, "zip": zip}
-        ends = [page_name(it) if 0 < it <= total else None for it in (number - 1, number + 1)]
-        yield render(
-            "prompts.html", **shown, attributes=attributes, images=images, ends=ends, number=number
-        )
+    prompts = list(found.items())
+    starts = range(0, len(prompts), PROMPTS_ON_A_PAGE)
+    for number, start in enumerate(starts, start=1):
+        shown: Any = {"prompts": prompts[start : start + PROMPTS_ON_A_PAGE], "images": images}
+        beside = [it for it in (number - 1, number + 1) if 0 < it <= len(starts)]
+        links = [(it, BY_PROMPT.format(it)) for it in beside]
+        names = [report.name for report in reports]
+        yield render("prompts.html", **shown, links=links, number=number, names=names)
 
 
 def by_variety(reports: Sequence["Report"]) -> list[tuple[str, list[AttributeScores | None]]]:
-    """The scores of each attribute in all runs, the one that varies least in the first run first:
-    by its share of the effective values of even draws."""
+    """The scores of each attribute in all runs, first the one with the least GRADE in the first."""
     runs = [{one.attribute.name: one for one in report.attributes} for report in reports]
-
-    def variety(name: str) -> float:
-        one = runs[0].get(name)
-        return inf if one is None or one.grade is None else one.grade.value
-
-    names = sorted(dict.fromkeys(chain(*runs)), key=variety)
+    grades = {name: one.grade.value for name, one in runs[0].items() if one.grade}
+    names = sorted(dict.fromkeys(chain(*runs)), key=lambda name: grades.get(name, inf))
     return [(name, [run.get(name) for run in runs]) for name in names]
-
-
-def attribute_rows(reports: Sequence["Report"]) -> list[list[str]]:
-    """The rows of the table of attributes: title, run, and the `ATTRIBUTE_TITLES`."""
-    rows: list[list[str]] = []
-    for name, runs in by_variety(reports):
-        for report, one in zip(reports, runs, strict=True):
-            if one is None:
-                continue
-            ratio = change(runs[0], one) if runs[0] not in (None, one) else None
-            changed = "" if ratio is None else f"×{in_words(ratio, '.2f')}"
-            draws = ["–" if mean is None else f"{mean:.2f}" for mean in (one.training, one.even)]
-            scores = [in_words(one.grade, ".2f"), in_words(one.named_kept, ".0%")]
-            right = "" if one.judge is None else in_words(one.judge.accuracy, ".0%")
-            effective = in_words(one.effective_values, ".2f")
-            never = shorten(", ".join(one.never), 80, placeholder=" …")
-            rows.append([name, report.name, effective, changed, *draws, *scores, never, right])
-    return rows
 
 
 def in_words(found: Estimate | None, form: str) -> str:
