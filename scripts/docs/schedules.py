@@ -93,6 +93,7 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
             spent=spent,
             ahead=starts[index + 1 :],
             cfg_every=cfg_every(settings),
+            has_blocks=False,  # rounds, not moves inside the network
             has_prompt=True,
             is_undistilled=False,
         )
