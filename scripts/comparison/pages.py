@@ -90,9 +90,6 @@ def save_grid(path: Path, result: Result) -> None:
         for kind, [run, *_] in rows[0].runs.items()
         for prompt in [*dict.fromkeys(as_batch(run).prompts or [])][:SHOWN_PROMPTS]
     ]
-    strips = [
-        [picture.strip(row.runs[kind][0], prompt, picture.ROW) for kind, prompt in shown]
-        for row in rows
-    ]
+    strips = [[picture.strip(row.runs[kind][0], prompt) for kind, prompt in shown] for row in rows]
     titles = [row.entry.name.replace("-", " ") for row in rows]
     picture.save_grid(path, strips, [prompt for _, prompt in shown], titles, width=15)

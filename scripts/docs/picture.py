@@ -31,7 +31,7 @@ ROW = 8  # images in a row
 @click.option("--output", type=click.Path(path_type=Path), default="docs/figures/demo.webp")
 def main(runs: Path, output: Path) -> None:
     strips = [
-        [strip(runs / f"{kind}-{suffix}", prompt, 8) for suffix in ("without", "with")]
+        [strip(runs / f"{kind}-{suffix}", prompt) for suffix in ("without", "with")]
         for kind, prompts in SHOWN.items()
         for prompt in prompts
     ]
@@ -69,13 +69,12 @@ def save_grid(
         figure.savefig(temporary, format="webp", pil_kwargs={"quality": 70, "method": 6})
 
 
-def strip(run: Path, prompt: str, most: int | None = None) -> np.ndarray:
-    """The first `most` images of a prompt, by default all, in rows: (height, width, 3) uint8."""
+def strip(run: Path, prompt: str) -> np.ndarray:
+    """The first images of a prompt, at most `ROW`, in a row: (height, width, 3) uint8."""
     batch = as_batch(run)
     own = [i for i, one in enumerate(batch.prompts or []) if one == prompt]
-    images = np.stack([np.asarray(image) for image in batch.images.take(own[:most])])
-    rows = images.reshape(-1, min(ROW, len(images)), *images.shape[1:])
-    return np.concatenate([np.concatenate([*row], axis=1) for row in rows])
+    images = batch.images.take(own[:ROW])
+    return np.concatenate([np.asarray(image) for image in images], axis=1)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The table of schedules, against its command, and pipelines that follow the schedules."""
 
+import json
 import re
 
 import diffusers
@@ -7,7 +8,7 @@ import pytest
 
 from scripts.docs.schedules import MODELS, PAGE, rows, schedule_of, with_table
 from tests.adapter.test_denoiser import call, watching
-from tests.docs.test_docs import sections
+from tests.docs.test_docs import ROOT, sections
 from tests.helpers.tiny_pipelines import CASES
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
@@ -61,6 +62,15 @@ def test_the_table_of_costs_has_the_evaluations_of_known_models():
     for name, steps, stock, in_rounds in known:
         schedule = schedule_of(model_of(name, steps))
         assert (schedule.evaluations, schedule.guided) == (stock, in_rounds), name
+
+
+def test_the_table_of_costs_has_the_evaluations_of_the_demo_models():
+    section = sections(PAGE.with_name("benchmarks.md"))["what-a-call-costs"]
+    config = json.loads((ROOT / "assets/demo-sdxl/scheduler/scheduler_config.json").read_text())
+    demo = {"name": "demo", "scheduler": config["_class_name"], "config": config}
+    schedule = schedule_of(demo | {"steps": 16, "cfg": True, "latent": [4, 16, 16]})
+    said = f"| {schedule.evaluations} | {schedule.evaluations} | {schedule.guided} |"
+    assert f"| the demo models, 16 steps with CFG {said}" in section
 
 
 def test_rounds_are_made_at_the_wanted_level_or_at_the_highest_of_training():

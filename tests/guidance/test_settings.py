@@ -96,7 +96,7 @@ def test_the_documentation_lists_the_settings_as_they_are():
     of_kinds = settings_of(Rounds), settings_of(Published)
     for name, setting in SETTINGS.items():
         values = [own[name].shown if name in own else "" for own in of_kinds]
-        text = setting.help.partition(". ")[0].rstrip(".")
+        text = setting.help.partition(". ")[0].removesuffix(".")  # the rest is in docstrings
         text += f"; typical: {setting.typical}" if setting.typical else ""
         lines.append(f"| `{name}` | {' | '.join(values)} | {text} |")
     assert "\n".join(lines) in PAGE.read_text("utf-8")
