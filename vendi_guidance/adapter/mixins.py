@@ -87,9 +87,11 @@ class DiversityGuided:
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """How a call with these arguments would be guided, and why: see `VendiGuidance.explain`."""
-        return self.guidance.explanation_of(
-            lambda stop: self(*args, **kwargs, **self.watched(lambda *_: stop() and None))
-        )
+
+        def call(stop: Callable[..., Any]) -> None:
+            self(*args, **kwargs, **self.watched(stop))
+
+        return self.guidance.explanation_of(call)
 
     @property
     def config(self) -> Any:
