@@ -31,7 +31,7 @@ ABOVE = 3.0
 KNOWN = 0.55
 """The target t at diversity 1 where the network knows its prompt without CFG; elsewhere it is 1."""
 
-KNOWN_BELOW, VAGUE_ABOVE = 0.29, 0.4
+KNOWN_BELOW, VAGUE_ABOVE = 0.29, 0.34
 """The network is taken to know its prompt where first predictions differ by less than the first
 share of their norm, and not to where they do by more than the second. In between t rises."""
 

@@ -131,10 +131,10 @@ class InRounds(Way):
         return rounds * candidates
 
     def _say(self, step: Step) -> None:
-        if self._facts.is_distilled:
-            return logger.info("rounds are made %s", remark(self._facts, step))
-        stock = step.count * self._facts.evaluations
-        made = budget.own_evaluations(step, self._facts, self._settings) + self.evaluations(step)
-        if (times := made / stock) > 1:
+        """Log the level of a call of few steps, or what others cost more than the stock call."""
+        facts = self._facts
+        made = budget.own_evaluations(step, facts, self._settings) + self.evaluations(step)
+        if facts.is_distilled:
+            logger.info("rounds are made %s", remark(facts, step))
+        elif (times := made / (facts.steps * facts.evaluations)) > 1:
             logger.info("%.3g times the stock call's evaluations of the network", times)
-        return None
