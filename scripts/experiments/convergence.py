@@ -24,8 +24,8 @@ from vendi_guidance.scores.intervals import Score
 from vendi_guidance.storage.files import whole_file
 
 # The colours of Okabe and Ito, which colour-blind readers can distinguish.
-PALETTE = "#d55e00", "#009e73", "#cc79a7", "#000000"
-VERMILION, GREEN, PURPLE, BLACK = PALETTE
+PALETTE = "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#000000"
+VERMILION, BLUE, GREEN, PURPLE, BLACK = PALETTE
 CENTRES_APART = 3.0
 """Standard deviation of the modes' centres in each dimension; that of the items is 1."""
 

@@ -102,10 +102,10 @@ def test_the_table_of_two_runs_fits_80_columns(comparison):
 def test_what_is_left_out_is_said():
     assert convergence_figure([report_of(3, prompts=None)]) is None
     many = [f"prompt {i // 2}" for i in range(60)]
-    page = as_page([report_of(60, prompts=many)], None, None)
+    page = as_page([report_of(60, prompts=many)], None, None, 0)
     assert "… 18 more prompts …" in page
     assert "All 30 prompts" in page
-    one = as_page([report_of(60, prompts=["one"] * 60)], None, None)
+    one = as_page([report_of(60, prompts=["one"] * 60)], None, None, 0)
     group = one[one.index('id="prompts"') : one.index('id="modes"')]
     assert group.count("<img") == OF_EACH_GROUP
     assert "distinct of 60" in group

@@ -3,11 +3,14 @@
 from urllib.parse import urlparse
 
 import pytest
+import torch
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.helpers.batches_at_hand import report_of, sample_images
+from tests.helpers.batches_at_hand import COLOURS, report_of, sample_images
 from tests.helpers.browsing import watched
+from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.evaluator import compare
+from vendi_guidance.evaluation.judges import AttributeJudge
 from vendi_guidance.features.files import BadImage
 
 HOSTILE = [
@@ -22,13 +25,22 @@ HOSTILE = [
 ]
 
 
+class Brightness(AttributeJudge):
+    embedder = COLOURS
+
+    def probabilities(self, features, attribute):
+        bright = (features[:, 0] > features[:, 0].median()).double()
+        return torch.stack([1 - bright, bright], dim=1)
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """The pages of two runs with hostile names and prompts, of one run, and of two images without
     prompts."""
     folder = tmp_path_factory.mktemp("reports")
     given = {"references": sample_images(12), "truncation": 8}
-    given |= {"prompts": [HOSTILE[i // 8] for i in range(64)]}
+    given |= {"prompts": [HOSTILE[i // 8] for i in range(64)], "attribute_judge": Brightness()}
+    given["attributes"] = [Attribute(HOSTILE[0], ("dark", HOSTILE[1])), Attribute("=1", ("a", "b"))]
     names = {10: "<b onclick=alert(1)>a</b>", 60: 'b"> & $\\frac'}
     runs = [report_of(64, spread, name=name, **given) for spread, name in names.items()]
     runs[0].skipped.append(BadImage("<img src=y>.png", "it is <i>broken</i>"))

@@ -12,7 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 
-DEMO = ("assets/demo-sdxl/", "assets/demo-probe/")
+DEMO = ("assets/benchmarks/", "assets/demo-sdxl/", "assets/demo-probe/")
 """What the package has of the assets: the app and the commands open the demo model."""
 
 NOT_NEEDED = ("assets", "docs", "scripts", "tests")

@@ -120,7 +120,7 @@ K = Gaussian(1.0)
         (lambda: convergence(rke), "there are no items"),
         (lambda: convergence(group_vendi, X, "abc"), r"same items, got n = \[40, 3\]"),
         (lambda: convergence(rke, iter(X), K), "a tensor, an array or a sequence"),
-        (lambda: convergence(group_vendi, X, LABELS[:40]), "20 items has no score: give more"),
+        (lambda: convergence(group_vendi, X, LABELS[:40], sizes=[4, 40]), "4 items has no score"),
         (lambda: convergence(rke, X[:39], K), "at least 40, or the sizes"),
         (lambda: convergence(rke, X, K, repeats=0), "at least 1, got 0"),
         (lambda: convergence(rke, X, K, sizes=[20, 41]), r"n = 40.* got \[20, 41\]"),

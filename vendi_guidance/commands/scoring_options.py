@@ -148,7 +148,7 @@ def open_scoring(
             by = Questions(judge, device) if judge.is_dir() else Answers.read(judge)
         else:
             by = ProbeJudge(known) if known else ZeroShot(*(clips or open_clip("clip", device)))
-        right = labelled and Answers.read(labelled)
+        right = None if labelled is None else Answers.read(labelled)
         judges = replace(judges, attribute_judge=by, labelled=right)
     elif judge or labelled:
         raise ValueError("--judge and --labelled are about attributes: name them by --attributes")

@@ -105,7 +105,7 @@ def attribute_scores(
     of_open = [[one.count * share for share in one.shares] for one in left_open]
     images = torch.tensor(of_open, dtype=torch.float64, device="cpu")
     total = images.sum(0) if left_open else None
-    counts = [sum(column) for column in zip(*(one.counts for one in left_open), strict=True)]
+    seen_in_all = map(sum, zip(*(one.counts for one in left_open), strict=True))
     return AttributeScores(
         attribute,
         by_prompt,
@@ -118,7 +118,7 @@ def attribute_scores(
         tuple(can),
         None if effective is None else 1 - log(effective.value) / log(k),
         None if named_kept is None else 1 - named_kept.value,
-        tuple(value for value, count in zip(values, counts, strict=False) if not count),
+        tuple(value for value, count in zip(values, seen_in_all, strict=False) if not count),
     )
 
 
