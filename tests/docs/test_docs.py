@@ -180,10 +180,9 @@ def broken_links(page):
 
 
 def sections(page):
-    """Anchors of a page's headings, as GitHub makes them -> text up to the next heading."""
-    parts = re.split(r"^#+ (.+)$", without_code(page), flags=re.MULTILINE)[1:]
-    anchors = [re.sub(r"[^\w\- ]", "", it.lower()).replace(" ", "-") for it in parts[::2]]
-    return dict(zip(anchors, parts[1::2], strict=True))
+    """Anchors of a page's headings, as GitHub makes them -> text below, lower headings included."""
+    found = re.findall(r"(?ms)^(#+) ([^\n]+)(?=(.*?)(?:^(?!\1#)#|\Z))", without_code(page))
+    return {re.sub(r"[^\w\- ]", "", it.lower()).replace(" ", "-"): text for _, it, text in found}
 
 
 def quotes(page):
