@@ -40,13 +40,10 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch)
     exec(code, {})
 
 
-@pytest.mark.parametrize("page", WITH_MODELS)
-def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dinov2").mkdir()
-    save_dinov2(tmp_path / "dinov2")
+def with_small_models(block, sdxl):
+    """Code of a page, with a small SDXL and short calls."""
     smaller = {
-        "stabilityai/stable-diffusion-xl-base-1.0": str(tiny_sdxl_folder),
+        "stabilityai/stable-diffusion-xl-base-1.0": str(sdxl),
         "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS": str(ROOT / "assets" / "demo-pixart"),
         "facebook/dinov2-base": "dinov2",
         "(1024, 1024)": "(16, 16)",
@@ -55,6 +52,16 @@ def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_p
         "] * 8, ": "] * 2, num_inference_steps=3, ",
         "pipe(prompts, ": "pipe(prompts, num_inference_steps=3, ",
     }
+    for long, short in smaller.items():
+        block = block.replace(long, short)
+    return block
+
+
+@pytest.mark.parametrize("page", WITH_MODELS)
+def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dinov2").mkdir()
+    save_dinov2(tmp_path / "dinov2")
     stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
     guided = VendiGuidedSDXLPipeline.from_pretrained(tiny_sdxl_folder)
     given = {
@@ -70,9 +77,7 @@ def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_p
     }
     names = {}
     for block in blocks_of(page):
-        for long, short in smaller.items():
-            block = block.replace(long, short)
-        exec(block, names := names | given)
+        exec(with_small_models(block, tiny_sdxl_folder), names := names | given)
     if page == "docs/dial.md":
         assert (tmp_path / "waving.safetensors").exists()
 
