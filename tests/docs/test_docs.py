@@ -44,16 +44,10 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch)
     exec(code, {})
 
 
-@pytest.mark.parametrize("page", WITH_MODELS)
-def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dinov2").mkdir()
-    save_dinov2(tmp_path / "dinov2")
-    (tmp_path / "out").mkdir()
-    for name in ("plain", "guided"):
-        save_batch(tmp_path / "out" / name, sample_images(8), [{"prompt": "a cat"}] * 8)
+def with_small_models(block, sdxl):
+    """Code of a page, with a small SDXL and short calls."""
     smaller = {
-        "stabilityai/stable-diffusion-xl-base-1.0": str(tiny_sdxl_folder),
+        "stabilityai/stable-diffusion-xl-base-1.0": str(sdxl),
         "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS": str(ROOT / "assets" / "demo-pixart"),
         "facebook/dinov2-base": "dinov2",
         "(1024, 1024)": "(16, 16)",
@@ -63,6 +57,19 @@ def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_p
         "] * 8, ": "] * 2, num_inference_steps=3, ",
         "pipe(prompts, ": "pipe(prompts, num_inference_steps=3, ",
     }
+    for long, short in smaller.items():
+        block = block.replace(long, short)
+    return block
+
+
+@pytest.mark.parametrize("page", WITH_MODELS)
+def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dinov2").mkdir()
+    save_dinov2(tmp_path / "dinov2")
+    (tmp_path / "out").mkdir()
+    for name in ("plain", "guided"):
+        save_batch(tmp_path / "out" / name, sample_images(8), [{"prompt": "a cat"}] * 8)
     stock = StableDiffusionXLPipeline.from_pretrained(tiny_sdxl_folder)
     guided = VendiGuidedSDXLPipeline.from_pretrained(tiny_sdxl_folder)
     given = {
@@ -78,10 +85,8 @@ def test_the_code_of_a_page_runs_with_small_models(page, tiny_sdxl_folder, tmp_p
     }
     names = {}
     for block in blocks_of(page):
-        for long, short in smaller.items():
-            block = block.replace(long, short)
-        block, _, _ = block.partition("pipe = blocks.")  # loads a model from elsewhere
-        exec(block, names := names | given)
+        small, _, _ = with_small_models(block, tiny_sdxl_folder).partition("pipe = blocks.")
+        exec(small, names := names | given)  # the rest loads a model from elsewhere
     if page == "docs/dial.md":
         assert (tmp_path / "waving.safetensors").exists()
     if page == "docs/pipelines.md":

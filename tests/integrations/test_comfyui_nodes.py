@@ -197,6 +197,17 @@ def test_with_clip_what_images_show_is_compared(nodes):
     assert shown.ui == {"images": [picture], "text": (text,)}
 
 
+def test_the_values_of_a_saved_workflow_stand_where_the_node_looks_for_them(nodes):
+    """Files have them by position: inputs may be added at the end, not moved or renamed."""
+    [saved] = [it for it in WORKFLOW["nodes"] if it["type"] == "VendiGuidanceDiverseBatch"]
+    inputs = {one.id: one.about for one in nodes.DiverseBatch.define_schema().inputs}
+    names = ["diversity", "objective", "memory", "memory_name"]
+    assert [*inputs][:6] == ["model", *names, "undistilled"]
+    values = dict(zip(names, saved["widgets_values"], strict=True))
+    assert all(values[name] in inputs[name]["options"] for name in ("objective", "memory"))
+    assert nodes.DiverseBatch.validate_inputs(values["diversity"], values["memory"]) is True
+
+
 def test_the_example_workflow_is_wired_as_the_nodes_are(nodes):
     by_id = {node["id"]: node for node in WORKFLOW["nodes"]}
     for link, start, output, end, entry, kind in WORKFLOW["links"]:

@@ -8,14 +8,20 @@ import sys
 import zipfile
 from pathlib import Path
 
+import httpx
 import pytest
+
+from tests.docs.test_docs import blocks_of, with_small_models
+from tests.helpers.app_at_hand import app_process
 
 REPOSITORY = Path(__file__).parents[2]
 
 DEMO = ("assets/benchmarks/", "assets/demo-sdxl/", "assets/demo-probe/")
 """What the package has of the assets: the app and the commands open the demo model."""
 
-NOT_NEEDED = ("assets", "docs", "scripts", "tests")
+LARGEST = 45_000_000  # bytes of a wheel, which most machines download in a few seconds
+
+NOT_NEEDED = ("assets", "docs", "hub", "scripts", "tests")
 """Folders of the repository that a package must do without, but for the demo."""
 
 
@@ -49,8 +55,9 @@ def wheel(sources, tmp_path_factory) -> Path:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(REPOSITORY / name, copy / name)
     run(sys.executable, "-m", "build", "--no-isolation", cwd=copy)
-    assert len(list((copy / "dist").glob("*.tar.gz"))) == 1
-    [built] = (copy / "dist").glob("*.whl")
+    packed, built = sorted((copy / "dist").iterdir(), key=lambda file: file.suffix)
+    assert (packed.suffix, built.suffix) == (".gz", ".whl")
+    run(sys.executable, "-m", "twine", "check", "--strict", packed, built, cwd=copy)
     return built
 
 
@@ -68,6 +75,7 @@ def test_the_wheel_has_every_module_and_all_that_belongs_to_them(wheel, sources)
         for name in sources
         if name.startswith(("vendi_guidance/", "pipelines/", *DEMO))
     }
+    assert wheel.stat().st_size < LARGEST
     found = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in found if ".dist-info/" not in name} == expected
     assert {"vendi_guidance/py.typed", "vendi_guidance/__init__.pyi"} <= found
@@ -84,12 +92,16 @@ from vendi_guidance.commands import main
 
 print(vendi_guidance.__file__, vendi_guidance.pipelines.__file__)
 
-for words in json.load(sys.stdin):
+given = json.load(sys.stdin)
+exec(given["code"])
+for words in given["calls"]:
     main([str(word) for word in words], standalone_mode=False)
 """
 
 
-def test_all_commands_run_from_the_wheel(installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path):
+def test_readmes_code_and_all_commands_run_from_the_wheel(
+    installed, tiny_sdxl_folder, tiny_probe_folder, tmp_path
+):
     (tmp_path / "prompts.txt").write_text("a fox\na hen\n")
     few = ("--images-per-prompt", 2, "--steps", 1, "--device", "cpu")
     tiny = ("--model", tiny_sdxl_folder, *few)
@@ -102,7 +114,8 @@ def test_all_commands_run_from_the_wheel(installed, tiny_sdxl_folder, tiny_probe
         ("generate", "waving hand", *few, "--output", "demo"),
         ("evaluate", "demo", "--output", "looks"),
     ]
-    words = json.dumps(calls, default=str)
+    code = with_small_models(blocks_of("README.md")[0], tiny_sdxl_folder)
+    words = json.dumps({"code": code, "calls": calls}, default=str)
     where = {"PYTHONPATH": str(installed)}
     said = run(sys.executable, "-c", ONE_AFTER_THE_OTHER, cwd=tmp_path, given=words, **where)
     files = [Path(file).parent for file in said.splitlines()[0].split()]
@@ -118,3 +131,11 @@ def test_all_commands_run_from_the_wheel(installed, tiny_sdxl_folder, tiny_probe
     assert "looks per prompt" in (tmp_path / "looks" / "report.html").read_text()
     help_text = run(installed / "bin" / "vendi-guidance", "--help", cwd=tmp_path, **where)
     assert "generate" in help_text
+
+
+def test_the_app_runs_from_the_wheel(installed, tmp_path, monkeypatch):
+    """With its demo model, style and examples."""
+    monkeypatch.chdir(tmp_path)
+    with app_process("--device", "cpu", PYTHONPATH=installed) as (_, address):
+        page = httpx.get(address, timeout=200, trust_env=False).text
+    assert "Vendi Guidance" in page and "waving hand" in page
