@@ -5,7 +5,8 @@ file: TOML or JSON of the same form, or a table of GRADE's (grade_dataset.csv).
 
 \b
   vendi-guidance benchmark faces --output faces
-  vendi-guidance generate faces/prompts.jsonl --images-per-prompt 8 --output faces/images
+  vendi-guidance generate faces/prompts.jsonl --model MODEL \\
+      --images-per-prompt 8 --output faces/images
   vendi-guidance evaluate faces/images --attributes faces/attributes.json
 
 Writes prompts.jsonl for `generate`, and attributes.json for `evaluate`, which then counts the

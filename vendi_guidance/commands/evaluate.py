@@ -56,7 +56,7 @@ INCEPTION = "timm:inception_v3.tv_in1k"  # of in-group Vendi
 LISTED = 10  # unreadable files that are listed by name
 
 COMMON = (
-    *("image_embedder", "prompt_embedder", "reference", "clip", "attributes", "judge"),
+    *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
     *("protocol", "output", "device"),
 )
 
@@ -107,7 +107,7 @@ def thresholds(
 @feature_option(
     "--protocol",
     type=click.Choice([*PROTOCOLS]),
-    help="Also score 4 images of a prompt together (group-vendi), or 8.",
+    help="Also score a prompt's images by 4, or 8 (sets).",
 )
 @judge_option(
     "--faithfulness",

@@ -119,7 +119,7 @@ COMMON = (
 @sampling_option(
     "--protocol",
     type=click.Choice([*PROTOCOLS]),
-    help="Generate what evaluate scores by --protocol: 4 images per prompt for group-vendi, or 8.",
+    help="Make 4 images per prompt, or 8 (sets).",
 )
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
 @guidance_option(

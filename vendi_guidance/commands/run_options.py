@@ -12,7 +12,7 @@ from vendi_guidance.commands.cli import Option, Range
 from vendi_guidance.runs.plan import AUTO, DTYPES, OFFLOADS, RunOptions
 from vendi_guidance.storage.assets import asset
 
-PROTOCOLS = {"group-vendi": 4, "sets-of-eight": 8}  # images of a prompt that are scored together
+PROTOCOLS = {"group-vendi": 4, "sets": 8}  # images of a prompt that are scored together
 COUNT = click.IntRange(1)
 SIZE = click.IntRange(8, 2**14)
 PATH = click.Path(path_type=Path)

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,12 +155,9 @@ class Questions(_FileJudge):
         """Known answers by the digest of the file and the question. An incomplete last line, as a
         killed run leaves it, is deleted."""
         if table not in self._known:
-            rows: Iterable[Any] = ()
-            if table.is_file():
-                with table.open("rb+") as file:
-                    file.truncate(file.read().rfind(b"\n") + 1)
-                rows = read_table(table)
-            self._known[table] = {
-                (row["sha256"], row["question"]): str(row["value"]) for _, row in rows
-            }
+            with table.open("ab+") as file:
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+            rows = (row for _, row in read_table(table))
+            self._known[table] = {(it["sha256"], it["question"]): str(it["value"]) for it in rows}
         return self._known[table]
