@@ -230,7 +230,7 @@ def test_changed_settings_are_named_and_refused(make, crashed, tmp_path):
     assert repeatable(tmp_path / "out") == before
 
 
-def test_changed_inputs_are_named_and_refused(tiny_sdxl_folder, tmp_path):
+def test_changed_inputs_are_named_and_refused_and_images_name_memories(tiny_sdxl_folder, tmp_path):
     def run(prompts: Path, *options: object) -> Result:
         given = ("--model", tiny_sdxl_folder, "--steps", 1, "--device", "cpu")
         return invoke(generate.main, prompts, *given, "--output", tmp_path / "out", *options)
@@ -239,6 +239,9 @@ def test_changed_inputs_are_named_and_refused(tiny_sdxl_folder, tmp_path):
     prompts.write_text("cat\ndog\n")
     run(prompts, "--window-out", window)
     assert run(prompts, "--overwrite", "--window-in", window).exit_code == 0
+    with Image.open(tmp_path / "out" / "000000.png") as image:
+        digest = hashlib.sha256(window.read_bytes()).hexdigest()
+        assert image.text["window_in_sha256"] == digest
     prompts.rename(tmp_path / "renamed.txt")
     assert run(tmp_path / "renamed.txt", "--window-in", window, "--resume").exit_code == 0
     prompts.write_text("cat\ncow\n")

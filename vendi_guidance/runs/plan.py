@@ -224,6 +224,6 @@ class Plan:
         """What the PNG file of an image records: its row and what made it; None for nothing."""
         if self.options.no_metadata:
             return None
-        read = {name: self.manifest.settings.get(name) for name in ("model", "lora")}
+        read = {name: self.manifest.settings.get(name) for name in ("model", "lora", "window_in")}
         hashes = {f"{name}_sha256": file["sha256"] for name, file in read.items() if file}
         return {**row, **hashes, "versions": self.manifest.versions}
