@@ -6,7 +6,7 @@ in which the device finishes each before the next begins. "Rest" is the schedule
 guidance's hooks.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial, wraps
 from itertools import product
@@ -37,60 +37,43 @@ SDXL: dict[str, Any] = {
     "addition_time_embed_dim": 256,
     "projection_class_embeddings_input_dim": POOLED + 6 * 256,
 }
-SD_3_5: dict[str, Any] = {  # medium
-    "sample_size": 128,
-    "pos_embed_max_size": 384,
-    "num_layers": 24,
-    "num_attention_heads": 24,
-    "caption_projection_dim": 1536,
-    "dual_attention_layers": tuple(range(13)),
-    "qk_norm": "rms_norm",
-}
-FLUX: dict[str, Any] = {"guidance_embeds": True}
-FEW_HEADS = {"num_attention_heads": 2, "num_layers": 1}
+SD_3_5 = {"sample_size": 128, "pos_embed_max_size": 384, "num_layers": 24, "qk_norm": "rms_norm"}
+SD_3_5 |= {"num_attention_heads": 24, "caption_projection_dim": 24 * 64}
+SD_3_5["dual_attention_layers"] = tuple(range(13))  # medium
 
 
-class Model(NamedTuple):
-    """What a network of a known size needs.
-
-    Attributes:
-        pipeline, network, scheduler: names of diffusers' classes.
-        config, tiny: the network's configuration, and changes for a trial.
-        tokens, width, pooled: the shapes of a prompt's embeddings, (tokens, width) and (pooled,).
-        scale: the pipeline's guidance scale.
-    """
+class Size(NamedTuple):
+    """Names of a pipeline and its network in diffusers, the network's configuration and what is
+    smaller in a trial, the shapes of a prompt's embeddings, and the CFG scale, if any."""
 
     pipeline: str
     network: str
-    scheduler: str
     config: dict[str, Any]
     tiny: dict[str, Any]
-    tokens: int
-    width: int
-    pooled: int
-    scale: float
+    shapes: dict[str, tuple[int, ...]]
+    scale: float | None
 
 
-MODELS = {
-    "SDXL": Model(
-        *("StableDiffusionXL", "UNet2DConditionModel", "EulerDiscrete", SDXL),
-        {
-            "block_out_channels": (32, 32, 32),
-            "transformer_layers_per_block": 1,
-            "attention_head_dim": 4,
-            "layers_per_block": 1,
-        },
-        *(77, 2048, POOLED, 5.0),
+def embeddings(tokens: int, width: int, pooled: int) -> dict[str, tuple[int, ...]]:
+    return {"prompt_embeds": (tokens, width), "pooled_prompt_embeds": (pooled,)}
+
+
+TWO_HEADS = {"num_attention_heads": 2, "num_layers": 1}
+SMALL_UNET = {"block_out_channels": (32,) * 3, "transformer_layers_per_block": 1}
+SIZES = {
+    "SDXL": Size(
+        *("StableDiffusionXL", "UNet2DConditionModel", SDXL, SMALL_UNET),
+        *(embeddings(77, 2048, POOLED), 5.0),
     ),
-    "SD 3.5": Model(
-        *("StableDiffusion3", "SD3Transformer2DModel", "FlowMatchEulerDiscrete", SD_3_5),
-        {**FEW_HEADS, "caption_projection_dim": 128, "dual_attention_layers": ()},
-        *(333, 4096, 2048, 4.5),
+    "SD 3.5": Size(
+        *("StableDiffusion3", "SD3Transformer2DModel", SD_3_5),
+        {**TWO_HEADS, "caption_projection_dim": 128, "dual_attention_layers": ()},
+        *(embeddings(333, 4096, 2048), 4.5),
     ),
-    "Flux": Model(
-        *("Flux", "FluxTransformer2DModel", "FlowMatchEulerDiscrete", FLUX),
-        {**FEW_HEADS, "num_single_layers": 1},
-        *(512, 4096, 768, 3.5),
+    "Flux": Size(
+        *("Flux", "FluxTransformer2DModel", {"guidance_embeds": True}),
+        {**TWO_HEADS, "num_single_layers": 1},
+        *(embeddings(512, 4096, 768), None),
     ),
 }
 COMPILED = {"BasicTransformerBlock", "JointTransformerBlock"}
@@ -104,40 +87,69 @@ PHASES: dict[str, tuple[Any, str]] = {
 }
 DIALS = {"stock": 0.0, "default": DIVERSITY, "dial 1": 1.0}
 
-
-class Way(NamedTuple):
-    """How a model is called."""
-
-    compiled: bool
-    dtype: str
-    steps: int
-    batch: int
-    model: str
-
-
-def built(network: Any, pipeline: Any, scheduler: Any) -> Any:
-    """A pipeline without text encoders and VAE."""
-    parts: dict[str, Any] = {"vae": None, "scheduler": scheduler}
-    for number in ("", "_2", "_3")[: 3 if "3" in pipeline.__name__ else 2]:
-        parts |= {f"text_encoder{number}": None, f"tokenizer{number}": None}
-    parts["unet" if "XL" in pipeline.__name__ else "transformer"] = network
-    return pipeline(**parts)
+Opened = Callable[[], tuple[Any, dict[str, Any]]]
+"""Returns a pipeline and the arguments that it is called with."""
 
 
 @cache
-def pipeline_of(name: str, compiled: str, device: torch.device, tiny: bool) -> Any:
-    """A model's pipeline in bfloat16, in which `compiled` is a backend of `torch.compile` or ""."""
-    model = MODELS[name]
-    config = model.config | (model.tiny if tiny else {})
-    with device:
-        network = getattr(diffusers, model.network)(**config).to(torch.bfloat16).eval()
-    for block in network.modules():
-        if compiled and type(block).__name__ in COMPILED:
-            block.compile(backend=compiled)
-    scheduler = getattr(diffusers, f"{model.scheduler}Scheduler")()
-    pipe = built(network, getattr(diffusers, f"{model.pipeline}Pipeline"), scheduler)
+def pipeline_of(name: str, backend: str, device: torch.device, tiny: bool) -> Any:
+    """The demo, or a pipeline with random weights whose blocks are compiled if there is a backend
+    of `torch.compile`."""
+    if name == "demo":
+        pipe = diffusers.DiffusionPipeline.from_pretrained(asset("demo-sdxl"), dtype=torch.bfloat16)
+    else:
+        size = SIZES[name]
+        with device:
+            network = getattr(diffusers, size.network)(**size.config | (size.tiny if tiny else {}))
+        for block in network.to(torch.bfloat16).eval().modules():
+            if backend and type(block).__name__ in COMPILED:
+                block.compile(backend=backend)
+        kind = getattr(diffusers, f"{size.pipeline}Pipeline")
+        parts = dict.fromkeys(kind._get_signature_keys(kind)[0])  # no text encoders and VAE
+        scheduler = "EulerDiscrete" if "unet" in parts else "FlowMatchEulerDiscrete"
+        parts["scheduler"] = getattr(diffusers, f"{scheduler}Scheduler")()
+        parts["unet" if "unet" in parts else "transformer"] = network
+        pipe = kind(**parts)
     pipe.set_progress_bar_config(disable=True)
-    return pipe
+    return pipe.to(device)
+
+
+def tasks(device: torch.device, tiny: bool) -> Iterator[Task]:
+    """Calls of the demo and, except on a CPU, of the sizes of known models; those that matter most
+    come first: small batches, many steps, bfloat16."""
+    batches, steps = ((1,), (2,)) if tiny else ((1, 4, 8), (50, 4))
+    dtypes, backend = ("bfloat16", "float16")[: 1 if tiny else 2], "eager" if tiny else "inductor"
+    ways = [("", "bfloat16", 16, batch, "demo") for batch in ((1,) if tiny else (1, 8, 16))]
+    if tiny or device.type != "cpu":
+        ways += product(("", backend), dtypes, steps, batches, SIZES)
+    for compiler, dtype, count, batch, name in ways:
+        model = f"{name}, compiled" if compiler else name
+        about = {"model": model, "dtype": dtype, "steps": count, "batch": batch}
+
+        def opened(about: Any = about, name: str = name, compiler: str = compiler) -> Any:
+            pipe = pipeline_of(name, compiler, device, tiny).to(getattr(torch, about["dtype"]))
+            return pipe, arguments(name, about["steps"], about["batch"], pipe, tiny)
+
+        yield Task("Whole calls", about, partial(times, opened, device, tiny))
+        for title, diversity in DIALS.items() if batch == 1 and not compiler else ():
+            phases = partial(phases_of, opened, diversity, device)
+            yield Task("Phases at batch 1", {**about, "call": title}, phases)
+
+
+def arguments(name: str, steps: int, batch: int, pipe: Any, tiny: bool) -> dict[str, Any]:
+    """How a pipeline is called: in few steps without CFG, as distilled networks are."""
+    if name == "demo":
+        prompts = ["waving hand"] * batch
+        return {"prompt": prompts, "num_inference_steps": steps, "guidance_scale": 5.0}
+    size, given = SIZES[name], {"num_inference_steps": steps, "output_type": "latent"}
+    signs = [""]
+    if size.scale is not None:
+        given["guidance_scale"] = size.scale if steps > 9 else 1.0
+        signs += ["negative_"] if steps > 9 else []
+    for sign, (key, shape) in product(signs, size.shapes.items()):
+        one = torch.randn(1, *shape, dtype=pipe.dtype, device=pipe.device)
+        given[f"{sign}{key}"] = one.expand(batch, *shape).contiguous()
+    return given | ({"height": 128, "width": 128} if tiny else {})
 
 
 def called(pipe: Any, given: dict[str, Any], diversity: float) -> Any:
@@ -146,74 +158,9 @@ def called(pipe: Any, given: dict[str, Any], diversity: float) -> Any:
     return pipe(**given, **guided)
 
 
-@cache
-def demo(device: torch.device) -> Any:
-    pipe = diffusers.DiffusionPipeline.from_pretrained(asset("demo-sdxl"), dtype=torch.bfloat16)
-    pipe.to(device).set_progress_bar_config(disable=True)
-    return pipe
-
-
-def opened_demo(device: torch.device, batch: int) -> tuple[Any, dict[str, Any]]:
-    """The demo SDXL, and how it is called."""
-    given = {"prompt": ["waving hand"] * batch, "num_inference_steps": 16, "guidance_scale": 5.0}
-    return demo(device), given
-
-
-def opened(way: Way, device: torch.device, backend: str, tiny: bool) -> tuple[Any, dict[str, Any]]:
-    """A model with random weights, and how it is called."""
-    pipe = pipeline_of(way.model, backend * way.compiled, device, tiny)
-    model, dtype = MODELS[way.model], getattr(torch, way.dtype)
-    pipe.to(dtype)
-    shapes = {"prompt_embeds": (model.tokens, model.width), "pooled_prompt_embeds": (model.pooled,)}
-    few = way.steps < 10  # as distilled networks are called, without CFG
-    given: dict[str, Any] = {
-        "num_inference_steps": way.steps,
-        "output_type": "latent",
-        "guidance_scale": 1.0 if few and way.model != "Flux" else model.scale,
-    }
-    for sign in ("", "negative_")[: 1 if few or way.model == "Flux" else 2]:
-        for name, shape in shapes.items():
-            one = torch.randn(1, *shape, dtype=dtype, device=device)
-            given[f"{sign}{name}"] = one.expand(way.batch, *shape).contiguous()
-    if tiny:
-        given |= {"height": 128, "width": 128}
-    return pipe, given
-
-
-def tasks(device: torch.device, tiny: bool, known: bool) -> Iterator[Task]:
-    """Calls of the demo and, if `known`, of the sizes of known models; those that matter most come
-    first: small batches, many steps, bfloat16."""
-    for batch in (1,) if tiny else (1, 8, 16):
-        about = {"model": "demo", "dtype": "bfloat16", "steps": 16, "batch": batch}
-        yield from tasks_of(about, partial(opened_demo, device, batch), device, tiny)
-    batches, steps = ((1,), (2,)) if tiny else ((1, 4, 8), (50, 4))
-    dtypes, backend = ("bfloat16", "float16")[: 1 if tiny else 2], "eager" if tiny else "inductor"
-    ways = product((False, True), dtypes, steps, batches, MODELS if known else ())
-    for way in map(Way._make, ways):
-        about = {"model": way.model, "dtype": way.dtype, "steps": way.steps, "batch": way.batch}
-        about["model"] += ", compiled" * way.compiled
-        yield from tasks_of(about, partial(opened, way, device, backend, tiny), device, tiny)
-
-
-def tasks_of(
-    about: dict[str, Any],
-    open: Callable[[], tuple[Any, dict[str, Any]]],
-    device: torch.device,
-    tiny: bool,
-) -> Iterator[Task]:
-    """The calls of a model with all values of the dial, and at batch 1 their phases."""
-    yield Task("Whole calls", about, partial(times, open, device, tiny))
-    if about["batch"] == 1 and "compiled" not in about["model"]:
-        for title, diversity in DIALS.items():
-            phases = partial(phases_of, open, diversity, device)
-            yield Task("Phases at batch 1", {**about, "call": title}, phases)
-
-
-def times(
-    open: Callable[[], tuple[Any, dict[str, Any]]], device: torch.device, tiny: bool
-) -> dict[str, object]:
+def times(opened: Opened, device: torch.device, tiny: bool) -> dict[str, object]:
     """Seconds and memory of the stock call, and of guided ones as multiples."""
-    pipe, given = open()
+    pipe, given = opened()
     called(pipe, given | {"num_inference_steps": 4}, DIVERSITY)  # warm-up
     functions = [partial(called, pipe, given, diversity) for diversity in DIALS.values()]
     stock, *guided = measure(functions, device, budget=0 if tiny else 10, most=9)
@@ -223,22 +170,17 @@ def times(
     return cells
 
 
-def phases_of(
-    open: Callable[[], tuple[Any, dict[str, Any]]], diversity: float, device: torch.device
-) -> dict[str, object]:
+def phases_of(opened: Opened, diversity: float, device: torch.device) -> dict[str, object]:
     """Seconds of a call and of its phases."""
-    pipe, given = open()
+    pipe, given = opened()
     network = pipe.unet if hasattr(pipe, "unet") else pipe.transformer
-    phases = {"network": (type(network), "forward"), **PHASES}
-    with timed(phases, device) as seconds:
+    with timed({"network": (type(network), "forward"), **PHASES}, device) as seconds:
         [whole] = measure([partial(called, pipe, given, diversity)], device, most=1)
     return {"seconds": whole.seconds, **seconds, "rest": whole.seconds - sum(seconds.values())}
 
 
 @contextmanager
-def timed(
-    phases: Mapping[str, tuple[Any, str]], device: torch.device
-) -> Iterator[dict[str, float]]:
+def timed(phases: dict[str, tuple[Any, str]], device: torch.device) -> Iterator[dict[str, float]]:
     """Measures the seconds of each phase while the context lasts."""
     seconds = dict.fromkeys(phases, 0.0)
 

@@ -6,7 +6,7 @@ Approximations are compared with the exact score instead, in time and in value. 
 in single precision: images in 50 clusters of 768 dimensions, prompts in 50 clusters of 512.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
@@ -140,12 +140,24 @@ if find_spec("vendi_score"):
     METHODS["vendi-score"] = Method(package, vendi_score_package, exact_vendi, "exact, ours")
 
 
-def tasks(items: Mapping[int, Iterable[str]], device: torch.device) -> Iterator[Task]:
-    """The rows of a mapping from numbers of items to names of methods."""
-    for n, names in items.items():
-        for name in names:
+SIZES = {
+    4_000: [name for name in METHODS if name not in ("nystrom", "fkea")],
+    50_000: ["rke", "conditional-rke", "nystrom", "fkea"],
+    250_000: ["conditional-rke", "fkea"],
+}
+"""Number of items -> methods to measure."""
+
+
+def tasks(device: torch.device, tiny: bool) -> Iterator[Task]:
+    """The methods, on a CPU with up to 50,000 items, and a fused tile."""
+    on_cpu = device.type == "cpu"
+    for n, names in ({200: ["rke", "vendi", "lanczos", "fkea"]} if tiny else SIZES).items():
+        for name in names if n < 100_000 or not on_cpu else ():
             about = {"n": n, "method": METHODS[name].name}
             yield Task("Scores", about, partial(row, METHODS[name], n, device))
+    side, backend = (64, "eager") if tiny else (512 if on_cpu else 4096, "inductor")
+    about = {"rows": side}
+    yield Task("A tile fused by torch.compile", about, partial(fused, side, device, backend))
 
 
 @lru_cache(maxsize=1)
@@ -178,15 +190,11 @@ def row(method: Method, n: int, device: torch.device) -> dict[str, object]:
     }
 
 
-def fused_tile(side: int, device: torch.device, backend: str) -> Task:
-    """A tile of a kernel matrix, whose elementwise operations `torch.compile` fuses."""
-
-    def compare() -> dict[str, object]:
-        tile, own = KERNEL_X.blocks(make_sample(side, device).x), slice(0, side)
-        fused = torch.compile(tile, backend=backend)
-        fused(own, own)
-        functions = [partial(it, own, own) for it in (tile, fused)]
-        one, other = measure(functions, device, least=5, most=100)
-        return {"plain, s": one.seconds, "fused, s": other.seconds, "faster": ratio(one, other)}
-
-    return Task("A tile fused by torch.compile", {"rows": side}, compare)
+def fused(side: int, device: torch.device, backend: str) -> dict[str, object]:
+    """A tile of a kernel matrix, as it is and with its elementwise operations fused."""
+    tile, own = KERNEL_X.blocks(make_sample(side, device).x), slice(0, side)
+    compiled = torch.compile(tile, backend=backend)
+    compiled(own, own)
+    functions = [partial(it, own, own) for it in (tile, compiled)]
+    one, other = measure(functions, device, least=5, most=100)
+    return {"plain, s": one.seconds, "fused, s": other.seconds, "faster": ratio(one, other)}

@@ -7,10 +7,10 @@
   python -m scripts.gpu --only dial --model FOLDER        the dial on your model
 
 The stages are tests, whole calls, guidance steps, scores, the demo models at the default, the dial
-on models of yours (five values, judged by CLIP where OpenCLIP is installed) and a longer training
-on photographs of yours. Each has a share of the time. Every row is saved once it is measured, so
-the command may be stopped at any moment; repeated, it measures what is missing. --tiny tries all
-stages at the smallest size; its times mean nothing.
+on models of yours (five values, judged by CLIP where OpenCLIP is installed), a longer training on
+photographs, and on a CPU what a run costs beside. Each has a share of the time. Every row is saved
+once it is measured, so the command may be stopped at any moment; repeated, it measures what is
+missing. --tiny tries all stages at the smallest size; its times mean nothing.
 """
 
 import json
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -30,7 +31,7 @@ import click
 import diffusers
 import torch
 
-from scripts.benchmarks import calls, guidance, scores
+from scripts.benchmarks import calls, guidance, runs, scores
 from scripts.benchmarks.measuring import Task, device_option, several
 from scripts.comparison.choose import CHOSEN_ON
 from scripts.gpu.record import Record, write_tables
@@ -40,89 +41,48 @@ from vendi_guidance.storage.prompt_files import save_prompts
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
 TESTED = "kernels", "scores", "guidance", "adapter", "pipelines", "features"
-SCORES = {
-    4_000: [name for name in scores.METHODS if name not in ("nystrom", "fkea")],
-    50_000: ["rke", "conditional-rke", "nystrom", "fkea"],
-    250_000: ["conditional-rke", "fkea"],
-}
-"""Number of items -> methods to measure."""
-TINY_SCORES = {200: ["rke", "vendi", "lanczos", "fkea"]}
-PROMPTS = [
-    f"a photo of {it}"
-    for it in (
-        *("a doctor", "a teacher reading", "a person waving", "a dog", "a bird on a branch"),
-        *("a bowl of soup", "a birthday cake", "a living room", "a small house", "a castle"),
-        *("a city street", "a mountain lake"),
-    )
-]
-"""They leave much open, and no demo model knows them all."""
 LONGER: dict[str, tuple[object, ...]] = {  # the trainings of scripts/demo, ten times as long
     "tune_photos": ("--steps", 15_000),
     "train_turbo": ("--model", "demo-photos-tuned-turbo-lora", "--chunks", 20, "--steps", 4_500),
 }
+PROMPTS = "a doctor", "a teacher reading", "a person waving", "a dog", "a bird on a branch"
+PROMPTS += "a bowl of soup", "a birthday cake", "a living room", "a small house", "a castle"
+PROMPTS += "a city street", "a mountain lake"
 
 
 @dataclass
 class Job:
-    """What stages are given."""
+    """What stages are given; `photographs` is a folder to train on, `end` that of the stage."""
 
     device: torch.device
     output: Path
     tiny: bool
     models: Sequence[Path]
-    photographs: Path | None  # to train on
-    end: float = math.inf  # of the stage
+    photographs: Path | None
+    end: float = math.inf
 
-    @property
-    def on_gpu(self) -> bool:
-        return self.device.type == "cuda"
-
-    def run(self, log: str, *words: object, check: bool = True) -> str:
-        """Run a module until the stage ends; returns its output, which is kept in a log.
-
-        Raises:
-            subprocess.SubprocessError: it failed, and `check` is set, or there was no time left.
-        """
+    def run(self, log: str, *words: object, check: bool = True) -> list[str]:
+        """Run a module until the stage ends; returns its lines, which are kept in a log.
+        SubprocessError if it fails, and `check` is set, or there was no time left."""
         path, left = self.output / f"{log}.log", max(1, self.end - monotonic())
         command = [sys.executable, "-m", *map(str, words), "--device", str(self.device)]
         with path.open("w", encoding="utf-8") as file:
             to: dict[str, Any] = {"stdout": file, "stderr": subprocess.STDOUT, "cwd": ROOT}
             subprocess.run(command, timeout=left, check=check, **to)
-        return path.read_text("utf-8")
+        return path.read_text("utf-8").splitlines()
 
 
 def test(job: Job) -> Iterator[Task]:
     def run() -> dict[str, object]:
-        where = ["tests/kernels/test_subsets.py"] if job.tiny else [f"tests/{it}" for it in TESTED]
-        how = "-q", "-rfE", "--tb=short", "-n", 0 if job.tiny else 4
-        text = job.run("tests", "pytest", *where, *how, check=False)
-        lines = text.splitlines()
+        where = [f"tests/{it}" for it in TESTED]
+        where = ["tests/kernels/test_subsets.py"] if job.tiny else where
+        how = "-rfE", "--tb=short", "-n", 0 if job.tiny else 4
+        lines = job.run("tests", "pytest", *where, *how, check=False)
         failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-        (job.output / "tests.log").write_text("\n".join([*failed, text]), "utf-8")
-        return {"result": lines[-1].strip("= ")}
+        (job.output / "tests.log").write_text("\n".join([*failed, *lines]), "utf-8")
+        return {"failed": len(failed), "in words": lines[-1].strip("= ")}
 
     yield Task("Tests", {"of": "kernels to features"}, run)
-
-
-def measure_calls(job: Job) -> Iterator[Task]:
-    try:
-        yield from calls.tasks(job.device, job.tiny, known=job.on_gpu or job.tiny)
-    finally:  # makes room for processes
-        calls.pipeline_of.cache_clear()
-        torch.cuda.empty_cache()
-
-
-def measure_steps(job: Job) -> Iterator[Task]:
-    sizes = ((8,), (1,)) if job.tiny else (guidance.WINDOWS, guidance.BATCHES)
-    return guidance.tasks(*sizes, job.device)
-
-
-def measure_scores(job: Job) -> Iterator[Task]:
-    most = math.inf if job.on_gpu else 50_000
-    sizes = TINY_SCORES if job.tiny else {n: it for n, it in SCORES.items() if n <= most}
-    yield from scores.tasks(sizes, job.device)
-    backend, side = ("eager", 64) if job.tiny else ("inductor", 4096 if job.on_gpu else 512)
-    yield scores.fused_tile(side, job.device, backend)
 
 
 def compare(job: Job) -> Iterator[Task]:
@@ -132,34 +92,36 @@ def compare(job: Job) -> Iterator[Task]:
         words += ["--log", log, "--output", job.output / "choose"]
         job.run(f"choose-{model}", "scripts.comparison.choose", *words)
         line = json.loads(log.read_text("utf-8").splitlines()[-1])
-        cells = dict[str, object]()
-        for title in ("looks", "named kept"):
-            cells |= {f"{title}, stock": line["unguided"][title], title: line["scores"][title]}
-        return cells
+        kinds = {"stock": line["unguided"], "default": line["scores"]}
+        titles = product(("looks", "named kept"), kinds)
+        return {f"{title}, {kind}": kinds[kind][title] for title, kind in titles}
 
     for model in ["demo-sdxl-turbo-lora"] if job.tiny else CHOSEN_ON:
-        yield Task("Demo models at the default", {"model": model}, partial(choose, model))
+        yield Task("Demo models", {"model": model}, partial(choose, model))
 
 
 def try_dial(job: Job) -> Iterator[Task]:
+    texts = [f"a photo of {it}" for it in PROMPTS[: 1 if job.tiny else None]]
+    prompts = save_prompts(job.output / "prompts.jsonl", texts)
+
     def tune(folder: Path) -> dict[str, object]:
-        words = [prompts, "--model", folder.resolve()]
-        words += ["--output", job.output / "tune" / folder.name]
-        words += ["--clip", "clip"] if find_spec("open_clip") else []
+        words = [prompts, "--model", folder.resolve(), "--output", job.output / folder.name]
+        words += ["--clip", "clip"] if find_spec("open_clip") and not job.tiny else []
         words += ["--images-per-prompt", 2, "--steps", 1] if job.tiny else []
-        text = job.run(f"tune-{folder.name}", "vendi_guidance", "tune", *words)
-        rows = (line.partition(": ") for line in text.splitlines())
+        lines = job.run(f"tune-{folder.name}", "vendi_guidance", "tune", *words)
+        rows = (line.partition(": ") for line in lines)
         return {value: found for value, _, found in rows if value.replace(".", "").isdigit()}
 
-    prompts = save_prompts(job.output / "prompts.jsonl", PROMPTS[: 1 if job.tiny else None])
     for folder in job.models:
         yield Task("The dial on further models", {"model": folder.name}, partial(tune, folder))
 
 
 def train(job: Job) -> Iterator[Task]:
+    assets = job.output / "assets"  # trainings write there
+
     def longer(name: str) -> dict[str, object]:
-        assets, began = job.output / "assets", monotonic()
-        if not assets.exists():  # trainings write there
+        began = monotonic()
+        if not assets.exists():
             shutil.copytree(ROOT / "assets", assets)
         words = ["--assets", assets, "--work", job.output / name, *LONGER[name]]
         words += ["--data", job.photographs] if name == "tune_photos" else []
@@ -172,12 +134,13 @@ def train(job: Job) -> Iterator[Task]:
 
 STAGES: dict[str, tuple[float, Callable[[Job], Iterator[Task]]]] = {
     "tests": (2, test),
-    "calls": (4, measure_calls),
-    "steps": (0.5, measure_steps),
-    "scores": (1.5, measure_scores),
+    "calls": (4, lambda job: calls.tasks(job.device, job.tiny)),
+    "steps": (0.5, lambda job: guidance.tasks(job.device, job.tiny)),
+    "scores": (1.5, lambda job: scores.tasks(job.device, job.tiny)),
     "demos": (2.5, compare),
     "dial": (math.inf, try_dial),
     "training": (math.inf, train),
+    "runs": (math.inf, lambda job: runs.tasks(job.device, job.tiny)),
 }
 """Name -> its most minutes out of 12, and its rows."""
 FOLDER = click.Path(path_type=Path)
@@ -212,6 +175,8 @@ def main(
                 break
             if not record.has(task):
                 click.echo(f"{name}: {record.measure(task)}")
+        calls.pipeline_of.cache_clear()  # makes room for processes
+        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

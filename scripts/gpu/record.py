@@ -10,19 +10,25 @@ import torch
 
 from scripts.benchmarks.measuring import Task, cell, machine, save_text, table
 from scripts.comparison.choose import code, commit
+from vendi_guidance.storage.files import read_object, whole_file
 
-ROWS = "rows.jsonl"
+ROWS = "rows.json"
 HEADING, SECTION = "## On GPUs\n\n", "\n\n### "
 OLD = " †"
 """Marks rows of an earlier version."""
 
 
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The rows measured so far."""
+    rows: list[dict[str, Any]] = read_object(folder / ROWS).get("rows", [])
+    return rows
+
+
 class Record:
-    """The rows in a folder, and what they were measured with."""
+    """The rows in a folder, and what further ones are measured with."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        self.path = folder / ROWS
-        self.rows = read(self.path)
+        self.path, self.rows = folder / ROWS, read(folder)
         try:
             version = commit()
         except (OSError, subprocess.CalledProcessError):  # no repository
@@ -41,22 +47,11 @@ class Record:
             cells = dict(task.measure())
         except (RuntimeError, ValueError, OSError, subprocess.SubprocessError) as error:
             return f"{what}: {type(error).__name__}, {str(error).partition(chr(10))[0]}"
-        row = {**self.by, "table": task.table, "about": dict(task.about), "cells": cells}
-        self.rows.append(row)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{json.dumps(row)}")  # a new line, should the last one be cut
+        about = dict(task.about)
+        self.rows.append({**self.by, "table": task.table, "about": about, "cells": cells})
+        with whole_file(self.path) as temporary:
+            temporary.write_text(json.dumps({"rows": self.rows}, indent=1), "utf-8")
         return f"{what}: {', '.join(f'{title} {cell(it)}' for title, it in cells.items())}"
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file, without one that was being written when the command was stopped."""
-    rows = []
-    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            continue
-    return rows
 
 
 def write_tables(folder: Path, page: Path) -> None:
@@ -65,10 +60,9 @@ def write_tables(folder: Path, page: Path) -> None:
     before, heading, after = page.read_text("utf-8").partition(HEADING)
     about, *sections = after.rstrip().split(SECTION)
     known = dict(section.split("\n\n", 1) for section in sections)
-    by_machine: dict[str, list[dict[str, Any]]] = {}
-    for row in read(folder / ROWS):
-        by_machine.setdefault(row["machine"], []).append(row)
-    known |= {name: section_of(rows) for name, rows in by_machine.items()}
+    rows = read(folder)
+    for name in dict.fromkeys(row["machine"] for row in rows):
+        known[name] = section_of([row for row in rows if row["machine"] == name])
     parts = [about, *(f"{name}\n\n{text}" for name, text in known.items())]
     save_text(page, before + heading + SECTION.join(parts))
 
@@ -81,17 +75,14 @@ def section_of(rows: Iterable[dict[str, Any]]) -> str:
         version = row["version"]
     parts, old = [], set[str]()
     for title, found in tables.items():
-        titles = [
-            *dict.fromkeys(it for row in found.values() for it in (*row["about"], *row["cells"]))
-        ]
         lines = []
         for row in found.values():
             cells = row["about"] | row["cells"]
-            lines.append([cell(cells.get(it, "")) for it in titles])
+            lines.append([*map(cell, cells.values())])
             if row["version"] != version:
                 old.add(row["version"])
                 lines[-1][0] += OLD
         texts = sum(isinstance(it, str) for it in row["about"].values())
-        parts.append(f"{title}:\n\n{table(titles, lines, texts)}")
+        parts.append(f"{title}:\n\n{table([*cells], lines, texts)}")
     marked = f"; rows with{OLD} of {', '.join(sorted(old))}" if old else ""
     return "\n\n".join([f"Version {version}{marked}.", *parts])

@@ -6,49 +6,36 @@ import torch
 from scripts.benchmarks import calls, guidance
 from scripts.benchmarks.measuring import Task, machine
 from scripts.gpu import __main__ as gpu
-from scripts.gpu.record import HEADING, OLD, ROWS, Record, read, write_tables
+from scripts.gpu.record import HEADING, OLD, Record, read, write_tables
 from tests.helpers.commands import succeeds
 
 CPU = torch.device("cpu")
 TABLES = ["Tests", "Whole calls", "Phases at batch 1"]
 TABLES += [f"Steps in the space `{space}`" for space in guidance.KERNELS]
-TABLES += ["Scores", "A tile fused by torch.compile", "Demo models at the default"]
+TABLES += ["Scores", "A tile fused by torch.compile", "Demo models", "The dial on further models"]
+TABLES += ["Files of prompts", "Checkpoints", "Image files", "An exchange between two processes"]
 
 
 @pytest.mark.slow
 def test_every_stage_is_measured_and_none_twice(tmp_path, tiny_sdxl_folder):
-    tiny = "--tiny", "--device", "cpu", "--output", tmp_path, "--model", tiny_sdxl_folder
-    said = succeeds(gpu.main, *tiny).output
-    rows = read(tmp_path / ROWS)
-    assert [*dict.fromkeys(row["table"] for row in rows)] == [
-        *TABLES,
-        "The dial on further models",
-    ], said
+    tiny = "--tiny", "--device", "cpu", "--output", tmp_path, "--minutes", 600
+    said = succeeds(gpu.main, *tiny, "--model", tiny_sdxl_folder).output
+    rows = read(tmp_path)
+    assert [*dict.fromkeys(row["table"] for row in rows)] == TABLES, said
     calls_of = {row["about"]["model"] for row in rows if row["table"] == "Whole calls"}
-    assert calls_of == {"demo", *calls.MODELS, *(f"{name}, compiled" for name in calls.MODELS)}
-    assert "passed" in rows[0]["cells"]["result"]
-    assert [*rows[-1]["cells"]] == ["0", "0.25", "0.5", "0.75", "1"]
+    assert calls_of == {"demo", *calls.SIZES, *(f"{name}, compiled" for name in calls.SIZES)}
+    assert rows[0]["cells"]["failed"] == 0 and "100%" in (tmp_path / "tests.log").read_text()
+    [dial] = [row["cells"] for row in rows if row["table"] == "The dial on further models"]
+    assert [*dial] == ["0", "0.25", "0.5", "0.75", "1"]
     times = [value for row in rows for title, value in row["cells"].items() if title.endswith("s")]
     assert all(time > 0 for time in times if isinstance(time, float))
 
     succeeds(gpu.main, *tiny, "--only", "scores", "--only", "tests")
-    assert read(tmp_path / ROWS) == rows
+    assert read(tmp_path) == rows
 
 
 def task(table="Steps", batch=1, seconds=0.25):
     return Task(table, {"window": 300, "batch": batch}, lambda: {"seconds": seconds})
-
-
-def test_a_row_that_was_being_written_is_measured_again(tmp_path):
-    record = Record(tmp_path, CPU)
-    record.measure(task(batch=1))
-    record.measure(task(batch=2))
-    path = tmp_path / ROWS
-    path.write_text(path.read_text()[:-9])
-    record = Record(tmp_path, CPU)
-    assert record.has(task(batch=1)) and not record.has(task(batch=2))
-    record.measure(task(batch=2))
-    assert [row["about"]["batch"] for row in read(path)] == [1, 2]
 
 
 def test_what_fails_is_named_and_no_row(tmp_path):
@@ -87,5 +74,5 @@ def test_tables_keep_machines_apart_and_mark_earlier_versions(tmp_path):
 def test_a_stage_has_no_more_than_its_time(tmp_path, stage):
     job = gpu.Job(CPU, tmp_path, True, [tmp_path], tmp_path, end=0.0)
     for found in gpu.STAGES[stage][1](job):
-        if found.table in ("Tests", "Demo models at the default", "The dial on further models"):
+        if found.table in ("Tests", "Demo models", "The dial on further models"):
             assert "TimeoutExpired" in Record(tmp_path, CPU).measure(found)

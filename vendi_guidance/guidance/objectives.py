@@ -43,7 +43,7 @@ class _Prompts(NamedTuple):
     """What objectives need of (c b, N + c b) similarities of prompts: computed once a call."""
 
     similarity: Tensor
-    weights: Tensor  # squares; next to 0 on the diagonal, since k(z, z) is 1 wherever z goes
+    weights: Tensor  # squares, see `_without_own`
     similar: Tensor  # whether beyond 0.5, without the diagonal
 
 
@@ -88,9 +88,6 @@ NEAREST = 256
 
 RIDGE = 1e-4
 """Added to a kernel's diagonal, since a window may hold duplicates."""
-
-TINY = 1e-30
-"""Weight of a sample in its own gradient, which has no effect; it makes no sum of weights zero."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +231,7 @@ class Objective(ABC):
         def compute() -> _Prompts:
             found = similarity()
             similar = _with_diagonal(found > 0.5, False)
-            return _Prompts(found, _with_diagonal(found.square(), TINY), similar)
+            return _Prompts(found, _without_own(found.square()), similar)
 
         # by shape: a choice, of several candidates for each prompt, comes between gradients
         key = kernel, b, like.dtype, like.device
@@ -308,7 +305,7 @@ class Vendi(Objective):
 
         slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation, last=b)
         weights = -slope_in_joint * prompt * kernel.slope_on_sphere(latent)
-        return _with_diagonal(weights, TINY), scale
+        return _without_own(weights), scale
 
 
 def _rounding_of(means: Tensor, window: SlidingWindow) -> float:
@@ -325,6 +322,12 @@ def _with_diagonal(border: Tensor, value: float) -> Tensor:
     """border: (b, N + b), with the diagonal of its last b columns set to a value, in place."""
     border[:, -len(border) :].fill_diagonal_(value)
     return border
+
+
+def _without_own(weights: Tensor) -> Tensor:
+    """No weight for a sample in its own gradient, since k(z, z) is 1 wherever z goes: not quite 0,
+    so that weights have a sum to divide by."""
+    return _with_diagonal(weights, 1e-30)
 
 
 def _bordered(inner: Tensor, border: Tensor) -> Tensor:
