@@ -45,9 +45,11 @@ LONGER: dict[str, tuple[object, ...]] = {  # the trainings of scripts/demo, ten 
     "tune_photos": ("--steps", 15_000),
     "train_turbo": ("--model", "demo-photos-tuned-turbo-lora", "--chunks", 20, "--steps", 4_500),
 }
-PROMPTS = "a doctor", "a teacher reading", "a person waving", "a dog", "a bird on a branch"
-PROMPTS += "a bowl of soup", "a birthday cake", "a living room", "a small house", "a castle"
-PROMPTS += "a city street", "a mountain lake"
+PROMPTS = (
+    *("a doctor", "a teacher reading", "a person waving", "a dog", "a bird on a branch"),
+    *("a bowl of soup", "a birthday cake", "a living room", "a small house", "a castle"),
+    *("a city street", "a mountain lake"),
+)
 
 
 @dataclass
