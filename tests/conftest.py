@@ -145,8 +145,9 @@ def _known_prompts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Random networks, whose first predictions are noise, count as such that know their prompt
     without CFG, but in tests of the decision."""
     if request.node.get_closest_marker("as_measured") is None:
-        for module in (choose, own_steps):
-            monkeypatch.setattr(module, "SPREAD", math.inf)
+        monkeypatch.setattr(choose, "SPREAD", math.inf)
+        monkeypatch.setattr(own_steps, "KNOWN_BELOW", 1e9)
+        monkeypatch.setattr(own_steps, "VAGUE_ABOVE", 2e9)
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.guidance.test_own_steps import SHAPE, alike, step_of
-from vendi_guidance.guidance.choose import TREE, choose
+from vendi_guidance.guidance.choose import SPREAD, TREE, VARIED, choose
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.facts import FEW, Facts
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.ways.own_steps import ABOVE, SPREAD, VARIED
+from vendi_guidance.guidance.ways.own_steps import ABOVE
 
 pytestmark = pytest.mark.as_measured
 PAGE = Path(__file__).parents[2] / "docs" / "theory.md"

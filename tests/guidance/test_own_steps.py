@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.guidance.test_engine import Network, seeded
+from vendi_guidance.guidance.choose import SPREAD
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.facts import Facts
 from vendi_guidance.guidance.memory import Memory
@@ -17,7 +18,6 @@ from vendi_guidance.guidance.ways.own_steps import (
     ABOVE,
     KNOWN,
     OUTWARD,
-    SPREAD,
     OwnSteps,
 )
 

@@ -39,12 +39,9 @@ from vendi_guidance.guidance.window import SlidingWindow
 
 @pytest.fixture(autouse=True)
 def _needs_cfg(_known_prompts, monkeypatch):
-    spread_counts_from(monkeypatch, 0.0)
-
-
-def spread_counts_from(monkeypatch, share):
-    for module in (choose, own_steps):
-        monkeypatch.setattr(module, "SPREAD", share)
+    monkeypatch.setattr(choose, "SPREAD", 0.0)
+    monkeypatch.setattr(own_steps, "KNOWN_BELOW", -2.0)
+    monkeypatch.setattr(own_steps, "VAGUE_ABOVE", -1.0)
 
 
 SHARES = torch.tensor([1.0, 0.8, 0.6, 0.4, 0.0])  # of noise, in a flow model
@@ -155,7 +152,7 @@ def test_no_evaluation_is_added_without_cfg(tmp_path):
     guider.inner_model.diffusion_model = Joint()
     samples = draw(memory(tmp_path), guider, sigmas=sigmas)
     torch.testing.assert_close(
-        samples, by_hand(noise_of(0), sigmas=sigmas, cfg=1.0, of_target=own_steps.KNOWN)
+        samples, by_hand(noise_of(0), sigmas=sigmas, cfg=1.0, of_target=own_steps.UNRESTORED)
     )
     assert guider.sigmas == sigmas[:-1].tolist()
 
@@ -194,7 +191,7 @@ def test_other_wrappers_of_comfyui_still_count(tmp_path):
 
 
 def test_networks_that_know_their_prompts_make_rounds(tmp_path, monkeypatch):
-    spread_counts_from(monkeypatch, math.inf)
+    monkeypatch.setattr(choose, "SPREAD", math.inf)
     guider = Unet()
     draw(memory(tmp_path), guider)
     # the first prediction is the sampler's own

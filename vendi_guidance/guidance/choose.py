@@ -10,10 +10,18 @@ from typing import NamedTuple
 
 from vendi_guidance.guidance.facts import FEW, Facts
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.ways.own_steps import ABOVE, SPREAD, VARIED, OwnSteps
+from vendi_guidance.guidance.ways.own_steps import ABOVE, OwnSteps
 from vendi_guidance.guidance.ways.perturbed import PerturbedPrompt
 from vendi_guidance.guidance.ways.rounds import InRounds
 from vendi_guidance.guidance.ways.stock import Way
+
+VARIED = 0.28
+"""Rounds are taken to lose the prompt of a distilled network whose first predictions differ by more
+than this share of their norm: measured are 0.35 to 1.3 where they do, and 0.03 to 0.22 elsewhere.
+"""
+
+SPREAD = 0.23
+"""The same with CFG: 0.34 to 0.91, and 0.11 to 0.16."""
 
 
 class Leaf(NamedTuple):

@@ -41,14 +41,6 @@ UNRESTORED = 0.8
 OUTWARD = 0.7
 """How far two samples move, as a share of the change of their distance: about 1 / sqrt(2)."""
 
-VARIED = 0.28
-"""Rounds are taken to lose the prompt of a distilled network whose first predictions differ by more
-than this share of their norm: measured are 0.35 to 1.3 where they do, and 0.03 to 0.22 elsewhere.
-"""
-
-SPREAD = 0.23
-"""The same with CFG: 0.34 to 0.91, and 0.11 to 0.16."""
-
 
 class OwnSteps(Way):
     """Moves at the call's own steps, which evaluate the network for lone images only, once."""
