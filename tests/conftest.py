@@ -140,14 +140,16 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return cache
 
 
-@pytest.fixture(autouse=True)
-def _known_prompts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _known_prompts(request: pytest.FixtureRequest) -> Iterator[None]:
     """Random networks, whose first predictions are noise, count as such that know their prompt
-    without CFG, but in tests of the decision."""
-    if request.node.get_closest_marker("as_measured") is None:
-        monkeypatch.setattr(choose, "SPREAD", math.inf)
-        monkeypatch.setattr(own_steps, "KNOWN_BELOW", 1e9)
-        monkeypatch.setattr(own_steps, "VAGUE_ABOVE", 2e9)
+    without CFG, but in tests of the decision. For fixtures of a module too."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("as_measured") is None:
+            patch.setattr(choose, "SPREAD", math.inf)
+            patch.setattr(own_steps, "KNOWN_BELOW", 1e9)
+            patch.setattr(own_steps, "VAGUE_ABOVE", 2e9)
+        yield
 
 
 @pytest.fixture
