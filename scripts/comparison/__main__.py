@@ -1,4 +1,4 @@
-"""Compare methods on the demo models: the tables of docs/comparison.md and docs/transfer.md.
+"""Compare methods on the demo models: the tables of docs/results.md.
 
 Each model generates two kinds of prompts, with the same seeds for every method. For those that
 leave the look open, looks are counted; for those that name part of it, the images that show

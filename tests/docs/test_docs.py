@@ -164,8 +164,7 @@ def test_the_table_of_constants_has_every_number_of_the_method():
             for names, values in set_in_code.findall(file.read_text("utf-8")):
                 numbers = map(float, values.split(", "))
                 in_code |= set(zip(names.split(", "), numbers, strict=True))
-    page = (DOCS / "transfer.md").read_text("utf-8").partition("\n## Constants\n")[2]
-    section = page.partition("\n## ")[0]
+    section = sections(DOCS / "results.md")["constants"]
     named = re.findall(r"`([A-Z_]+)` (\d[\de.-]*\d|\d)", section)
     assert {(name, float(value)) for name, value in named} == in_code
     assert len(in_code) > 30

@@ -14,7 +14,7 @@ from vendi_guidance.guidance.spaces import SPACES, Space
 from vendi_guidance.kernels.standard import Gaussian
 
 DIVERSITY = 0.5
-"""The default of the dial. docs/comparison.md shows its results and those of other values."""
+"""The default of the dial. docs/results.md shows its results and those of other values."""
 
 LARGEST_SCALE = 1e6
 """A move of this length replaces the latent altogether; a much longer one overflows."""
