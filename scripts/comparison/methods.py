@@ -67,7 +67,7 @@ METHODS = {
     "base-first": Method((1.0, 2.0, 4.0), base_first, needs="lora"),
     "published": Method((0.03, 0.1, 0.3), published, is_usual=False),
     # values are the papers', or in our units; choices.jsonl has those that were searched
-    "divin": Method((0.5, 1.0), diverse_start, needs="cfg", is_usual=False),
+    "divin": Method((1.0, 10.0), diverse_start, needs="cfg", is_usual=False),
     "prompt-mog": Method((0.5, 1.0), prompt_mixture, is_usual=False),
     "group-inference": Method((2.0, 4.0), group_inference, is_usual=False),
     "pink-noise": Method((0.2, 0.5), pink_noise, is_usual=False),
