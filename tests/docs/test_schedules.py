@@ -15,11 +15,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWa
 
 LIKE = {  # of each model, a tiny pipeline that sets its timesteps as the model's does
     **dict.fromkeys(["Stable Diffusion 1.5", "SD Turbo"], "SD 1.5"),
-    **dict.fromkeys(["SDXL", "SDXL Turbo", "SDXL-Lightning", "Hyper-SD (SDXL)"], "SDXL"),
+    **dict.fromkeys(["SDXL", "SDXL Turbo", "SDXL-Lightning"], "SDXL"),
     **dict.fromkeys(["LCM-LoRA (SDXL)", "DMD2 (SDXL)"], "SDXL"),
     **{"Kolors": "Kolors", "PixArt-Sigma": "PixArt-Sigma", "Sana 1.6B": "Sana"},
-    **{"Stable Diffusion 3 medium": "SD3", "Stable Diffusion 3.5 large": "SD3"},
-    **{"Stable Diffusion 3.5 large turbo": "SD3", "FLUX.1 dev": "Flux", "FLUX.1 schnell": "Flux"},
+    **dict.fromkeys(["Stable Diffusion 3 medium", "Stable Diffusion 3.5 large turbo"], "SD3"),
+    **dict.fromkeys(["FLUX.1 dev", "FLUX.1 schnell"], "Flux"),
     **{"FLUX.2 dev": "Flux 2", "FLUX.2 klein": "Flux 2 Klein", "Z-Image Turbo": "Z-Image"},
     **dict.fromkeys(["Qwen-Image", "Qwen-Image-Lightning"], "Qwen-Image"),
 }
