@@ -46,6 +46,7 @@ class Team:
         words = [
             *("prompts.txt", "--model", model, "--images-per-prompt", 3),
             *("--batch-size", 2, "--steps", 3, "--diversity-sigma-latent", 2),
+            *("--diversity-proposal", "gradient"),  # in processes of their own too
             # under load, the processes might choose different precisions for --dtype auto
             *("--diversity-window", 5, "--device", "cpu", "--dtype", "float32", "--output", "out"),
         ]
