@@ -95,7 +95,7 @@ class DiverseSampling:
         if sigmas[0] <= sigmas[-1]:  # an inversion must reproduce its image; or there is no step
             return executor(guider, sigmas, extra_args, callback, noise, *others, **named)
         is_finished = bool(sigmas[-1] == 0)  # read now: uni_pc modifies the sigmas in place
-        prompts = prompt_features(guider.conds, noise)
+        prompts = features_of_conds(guider.conds, noise)
         shape = "x".join(map(str, noise.shape[1:]))
         kind = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
         of = digest(guider.inner_model, prompts if self._settings.is_conditional else prompts[:0])
@@ -363,7 +363,7 @@ class _Run:
         return last if is_passed else len(levels)
 
 
-def prompt_features(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Tensor) -> Tensor:
+def features_of_conds(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Tensor) -> Tensor:
     """(b, m) prompt embeddings: pooled ones, or else the mean over tokens.
 
     Args:

@@ -13,7 +13,7 @@ from tests.helpers.tiny_pipelines import CASES, evaluations, with_scheduler
 from vendi_guidance import VendiGuidance
 from vendi_guidance.adapter.cfg import Evaluation, ScaledCFG
 from vendi_guidance.adapter.denoiser import NETWORKS, Network
-from vendi_guidance.adapter.levels import FAMILIES
+from vendi_guidance.adapter.levels import SCHEDULERS as KNOWN
 from vendi_guidance.adapter.schedule import Watch
 
 PROMPTS = [0, 1]
@@ -30,7 +30,7 @@ SKIPPING = ("SD3", {"skip_guidance_layers": [0], "skip_layer_guidance_stop": 1.0
 FOUR = torch.randn(4, 4, 16, generator=torch.Generator().manual_seed(3))
 AS_MANY_AS_ROWS = {"prompt_embeds": [*FOUR[:2]], "negative_prompt_embeds": [*FOUR[2:]]}
 OTHERS = ("FlowMatch", "DPMSolverSDE")  # of other models, or of another package
-SCHEDULERS = [name.removesuffix("Scheduler") for name in FAMILIES if not name.startswith(OTHERS)]
+SCHEDULERS = [name.removesuffix("Scheduler") for name in KNOWN if not name.startswith(OTHERS)]
 
 
 @cache

@@ -18,7 +18,7 @@ from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, UniPCMulti
 from tests.helpers.launches import Launches
 from tests.helpers.tiny_pipelines import CASES, with_scheduler
 from vendi_guidance import VendiGuidance
-from vendi_guidance.adapter.levels import FAMILIES
+from vendi_guidance.adapter.levels import SCHEDULERS
 from vendi_guidance.adapter.schedule import Watch, can_continue
 
 with mock.patch.dict(sys.modules, torchsde=ModuleType("torchsde")):  # only for its noise
@@ -312,7 +312,7 @@ def test_the_prediction_is_not_clipped_nor_in_half_precision_and_has_no_learned_
 
 
 def test_every_family_is_tested():
-    assert {f"{name}Scheduler" for name, *_ in DETERMINISTIC + STOCHASTIC} == set(FAMILIES)
+    assert {f"{name}Scheduler" for name, *_ in DETERMINISTIC + STOCHASTIC} == set(SCHEDULERS)
 
 
 @pytest.mark.usefixtures("far_target")

@@ -11,7 +11,7 @@ import torch
 
 from integrations.comfyui import memory as memories, sampling
 from integrations.comfyui.memory import MemoryStore
-from integrations.comfyui.sampling import DiverseSampling, prompt_features
+from integrations.comfyui.sampling import DiverseSampling, features_of_conds
 from integrations.comfyui.schedule import keep_schedule
 from vendi_guidance import Gaussian, SlidingWindow, vendi
 from vendi_guidance.guidance import noise
@@ -472,7 +472,7 @@ SEVERAL = torch.rand(3, 5)
     ],
 )
 def test_prompts_are_told_apart_by_their_pooled_embedding_or_the_mean_of_tokens(conds, expected):
-    found = prompt_features(conds, torch.zeros(SHAPE))
+    found = features_of_conds(conds, torch.zeros(SHAPE))
     torch.testing.assert_close(found, expected.expand(8, -1))
 
 

@@ -19,16 +19,16 @@ ROUNDING = 1e-3
 
 
 class Reader:
-    """Reads the noise levels, timesteps and predictions of one scheduler, of a class in `FAMILIES`
-    or of a subclass that does not override `step`; ValueError for others."""
+    """Reads the noise levels, timesteps and predictions of one scheduler, of a class in
+    `SCHEDULERS` or of a subclass that does not override `step`; ValueError for others."""
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
         owner = owner_of(scheduler)
         name = owner.__name__
-        if name not in FAMILIES or not owner.__module__.startswith("diffusers."):
+        if name not in SCHEDULERS or not owner.__module__.startswith("diffusers."):
             raise _unknown(name)
-        self._numbers, unit = FAMILIES[name]
+        self._numbers, unit = SCHEDULERS[name]
         config = scheduler.config
         if unit == "flow" and config.get("invert_sigmas"):
             raise _unknown(f"{name} with invert_sigmas")
@@ -202,7 +202,7 @@ def _next(scheduler: Any, timestep: Any, final: Any = 1.0) -> tuple[Any, Any]:
     return table[int(timestep)], table[following[0]] if following else final
 
 
-FAMILIES: dict[str, tuple[Callable[..., Any], str]] = {
+SCHEDULERS: dict[str, tuple[Callable[..., Any], str]] = {
     "DDIMScheduler": (lambda it, at: _down(it, at, _stride(it)), "alpha_bar"),  # whatever is next
     "DDPMScheduler": (_next, "alpha_bar"),
     "DEISMultistepScheduler": (_listed, "scaled sigma"),

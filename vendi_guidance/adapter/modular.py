@@ -7,7 +7,7 @@ from diffusers.modular_pipelines import LoopSequentialPipelineBlocks, ModularPip
 from diffusers.modular_pipelines.modular_pipeline_utils import InputParam
 
 from vendi_guidance.adapter.callback import VendiGuidance
-from vendi_guidance.adapter.prompts import MASKS, POOLED, TOKENS
+from vendi_guidance.adapter.prompts import MASKS, POOLED, UNPOOLED
 
 BEGIN, GUIDE = "diversity_begin", "diversity"
 """The names of the two blocks."""
@@ -47,7 +47,7 @@ class DiversityStep(_LoopBlock):
     description = "Moves samples away from one another and from remembered ones."
 
     def __call__(self, components: Any, block_state: Any, i: int, t: Any) -> tuple[Any, Any]:
-        names = ("latents", *POOLED, *TOKENS, *MASKS)
+        names = ("latents", *POOLED, *UNPOOLED, *MASKS)
         given = {name: getattr(block_state, name, None) for name in names}
         tensors = {name: value for name, value in given.items() if value is not None}
         count = len(block_state.timesteps)

@@ -13,7 +13,7 @@ from vendi_guidance.guidance.settings import SIGMA_PROMPT, Settings
 
 # Best first. Kandinsky 5 has a pooled "prompt_embeds_clip" too, but orders it differently.
 POOLED = ("add_text_embeds", "pooled_prompt_embeds", "prompt_embeds_pooled")
-TOKENS = ("prompt_embeds", "prompt_embeds_qwen", "text_encoder_hidden_states")
+UNPOOLED = ("prompt_embeds", "prompt_embeds_qwen", "text_encoder_hidden_states")
 # So does Kandinsky 3 with "attention_mask", which hides only tokens that are zero anyway.
 MASKS = ("prompt_attention_mask", "prompt_embeds_mask")
 
@@ -117,7 +117,7 @@ def is_pooled_clip(pipeline: Any, tensors: Iterable[str], name: str | None) -> b
 def best_of(names: Iterable[str]) -> str | None:
     """The name of the best prompt embeddings among these variables."""
     known = set(names)
-    return next((name for name in (*POOLED, *TOKENS) if name in known), None)
+    return next((name for name in (*POOLED, *UNPOOLED) if name in known), None)
 
 
 def _of_prompts(pipeline: Any, rows: Tensor, latents: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from vendi_guidance.scores.modes import Mode, find_modes
 from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000  # most images whose eigenvectors are computed: a random sample of larger batches
-SAME = 0.95  # least similarity of near-duplicates: most images saved again as JPEG have more
+NEAR = 0.95  # least similarity of near-duplicates: most images saved again as JPEG have more
 LISTED = 100  # most pairs of near-duplicates that are listed
 CURVE_UP_TO = 1000  # largest size in a convergence curve
 WITHIN_UP_TO = 256  # likewise, in that of the images of a prompt
@@ -60,7 +60,7 @@ def analyse(inputs: ScoreInputs) -> Analysis:
         near_duplicates=[
             (*sample[[place // len(part), place % len(part)]].tolist(), similarity)
             for similarity, place in zip(*map(Tensor.tolist, closest), strict=True)
-            if similarity >= SAME
+            if similarity >= NEAR
         ],
     )
 

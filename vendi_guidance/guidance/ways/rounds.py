@@ -33,7 +33,7 @@ from vendi_guidance.guidance.ways.stock import Way
 FIRST_MOVE = 2.65
 """eta at the default diversity."""
 
-ALONE = 2.0
+LONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
 
@@ -107,7 +107,7 @@ class InRounds(Way):
             before, tried = clean, torch.stack(moved)
             predicted = network.denoise(tried.flatten(0, 1), start).view(tried.shape)
             noisy, clean = score.choose(step, tried, predicted)
-            distance = distance.where(distance.isfinite(), ALONE * lengths(before - clean))
+            distance = distance.where(distance.isfinite(), LONE * lengths(before - clean))
 
         remaining = (noisy - start.signal * clean) / start.noise
         network.restart(clean, remaining)
