@@ -130,7 +130,7 @@ def guided():
         yield score.objective.similarity(prompts, z)
         candidates = X[:15].view(3, 5, 6, 4, 4)
         yield score.objective.choose(candidates, prompts, memory.window)
-        yield score.move(z, X[5:10], 0.1), score.ratio(prompts, X[:5, :1].abs(), X[:5, 1:2].abs())
+        yield score.move(z, X[5:10], 0.1)
 
 
 def features():

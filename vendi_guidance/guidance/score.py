@@ -70,13 +70,6 @@ class Score:
         self.count_skipped(finite)
         return moved.where(finite, z).view_as(latents).to(latents.dtype)
 
-    @isolated()
-    def ratio(self, prompts: Tensor | None, one: Tensor, other: Tensor) -> Tensor:
-        """(b, 1) ratios of two numbers of each sample, (b, 1), both averaged over its prompt's
-        samples without NaN and infinity."""
-        alike = (self.objective.similarity(prompts, one) > SAME).to(one)
-        return (alike @ one.nan_to_num(0, 0, 0)) / (alike @ other.nan_to_num(0, 0, 0))
-
     def choose(self, step: Step, noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
         """Of (c, b, ...) candidates and the predictions for them, those (b, ...) whose predictions
         differ most."""
