@@ -143,7 +143,7 @@ class Call:
         """Why guidance is on and yet none of the call's `count` steps was guided, or None."""
         if self._is_guided or self.settings.is_off:
             return None
-        if (way := self.engine.way) is not None and way.title == Way.title:
+        if type(self.engine.way) is Way:
             return self.engine.why_off
         if count == 1:
             return "it has one step, after which nothing is left to guide: use more steps"
