@@ -60,20 +60,22 @@ class Engine:
     def observe(self, step: Step, is_continued: bool = False) -> bool:
         """Look at a step, and return whether it `is_due`. The first one with its `network` decides
         how the call is guided; see `Facts.is_continued`."""
-        if self.way is None:
+        is_known = step.network is not None or isinstance(self.settings, Published)
+        if self.way is None and is_known:
             self._decide(step, is_continued)
         return self.is_due(step)
 
-    def _decide(self, step: Step, is_continued: bool) -> None:
+    def _decide(self, step: Step, is_continued: bool = False) -> Way:
         score = self.memory.score(self.settings, step.prompts)
         if isinstance(self.settings, Published):
             self.way, self.why = AsPublished(score, self.settings), "the settings ask for it"
-        elif step.network is not None:
-            self.facts = Facts.of(step, score, self.settings, is_continued)
-            self.way, self.why, leaf = choose(self.facts, self.settings)
-            if leaf.way is Way and leaf is not ALONE:
-                self.why_off = self.why
-            logger.info("%s: %s", self.way.title, self.why)
+            return self.way
+        self.facts = Facts.of(step, score, self.settings, is_continued)
+        self.way, self.why, leaf = choose(self.facts, self.settings)
+        if leaf.way is Way and leaf is not ALONE:
+            self.why_off = self.why
+        logger.info("%s: %s", self.way.title, self.why)
+        return self.way
 
     @property
     def guides_own_steps(self) -> bool:
@@ -89,12 +91,8 @@ class Engine:
     @torch.no_grad()
     def modify(self, step: Step) -> Step:
         """The step with guided latents. ValueError if the samples do not fit the memory's, or
-        rounds cannot be made."""
-        if self.way is None:
-            self._decide(step, is_continued=False)
-        if self.way is None:
-            raise RuntimeError("rounds need the network")
-        return self.way.on_step(step)
+        rounds cannot be made; RuntimeError if they need a network that the step does not have."""
+        return (self.way or self._decide(step)).on_step(step)
 
     def remember(self, step: Step) -> None:
         """Add the finite samples of a call's last step to the memory."""

@@ -138,9 +138,8 @@ class Facts:
         if self.are_lone and len(step.latents) == self.images:
             return self.lone_distances
         clean = network_of(step).denoised
-        found = between(clean, self.score.objective.similarity(step.prompts, clean)) / lengths(
-            clean
-        )
+        similarity = self.score.objective.similarity(step.prompts, clean)
+        found = between(clean, similarity) / lengths(clean)
         # the lower median: on GPUs, `nanmedian` has no deterministic algorithm
         own = found.nanquantile(0.5, dim=1, keepdim=True, interpolation="lower")
         return own.where(own.isfinite(), own.nanmean()).nan_to_num(0)  # copies of one
