@@ -214,6 +214,40 @@ def test_windows_in_and_out_survive_a_crash(make, crashed, tmp_path, crash_at, p
         assert torch.equal(*(window.of_shape(shape).prompts for window in (one, other)))
 
 
+def test_a_run_finds_the_memory_that_it_began_with_beside_its_images(make, crashed, tmp_path):
+    file, out = tmp_path / "memory.safetensors", tmp_path / "out"
+    assert make("--window-out", file, output=tmp_path / "first").exit_code == 0
+    options = "--window-in", file, "--seed", 90
+    assert make(*options, output=tmp_path / "whole").exit_code == 0
+    whole = repeatable(tmp_path / "whole")
+    [name] = {row["window_in"] for row in map(json.loads, whole["metadata.jsonl"].splitlines())}
+    assert Path(name).stem == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert whole[name] == file.read_bytes()
+
+    crashed(3, *options)
+    file.unlink()
+    assert_goes_on(make, out, whole, *options)
+    said_by(make(*options, "--overwrite"))
+    assert repeatable(out) == whole
+    del whole["run.json"]  # which has the name that was given
+    for given in (name, tmp_path / "whole" / name):  # as metadata.jsonl names it, and elsewhere
+        said_by(make("--window-in", given, "--seed", 90, "--overwrite"))
+        assert whole.items() <= repeatable(out).items()
+
+    (out / name).unlink()
+    refused = make(*options, "--overwrite")
+    assert_refused(refused, f"there is no --window-in {file}, nor its copy in {out / 'memory'}")
+
+
+def test_a_new_run_in_a_folder_deletes_the_memory_of_the_old_one(make, tmp_path):
+    file = tmp_path / "memory.safetensors"
+    said_by(make("--window-out", file))
+    said_by(make("--window-in", file, "--overwrite"))
+    assert [*(tmp_path / "out" / "memory").iterdir()]
+    said_by(make("--overwrite"))
+    assert not [*(tmp_path / "out" / "memory").iterdir()]
+
+
 def test_changed_settings_are_named_and_refused(make, crashed, tmp_path):
     crashed(3)
     before = repeatable(tmp_path / "out")

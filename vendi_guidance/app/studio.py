@@ -96,7 +96,7 @@ class Session:
             generation.comparison.save(generation.folder / "report")
         path = self.folder / "images.zip"
         with ZipFile(path, "w", ZIP_STORED) as packed:
-            for files in ("memory.safetensors", "with*/[!.]*", "report/*"):
+            for files in ("memory.safetensors", "with*/[!.]*", "with/memory/*", "report/*"):
                 for file in sorted(generation.folder.glob(files)):
                     packed.write(file, file.relative_to(generation.folder))
         return path

@@ -141,7 +141,11 @@ COMMON = (
     show_default=f"{WINDOW}, or the size of --window-in",
     help="Number of finished images to remember.",
 )
-@guidance_option("--window-in", type=PATH, help="Memory file of an earlier run to begin with.")
+@guidance_option(
+    "--window-in",
+    type=PATH,
+    help="Memory file of an earlier run to begin with; a copy is kept in OUTPUT/memory.",
+)
 @guidance_option("--window-out", type=FILE, help="File to save the memory to at the end.")
 @output_option("--output", type=FOLDER, required=True, help="Folder for the images.")
 @output_option("--overwrite", is_flag=True, help="Replace the run in the output folder.")

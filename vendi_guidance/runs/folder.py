@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from PIL.Image import Image
 
 from vendi_guidance.guidance.window import Finished, SlidingWindow, counts_of, named, unnamed
-from vendi_guidance.runs.plan import Manifest
+from vendi_guidance.runs.plan import MEMORY, Manifest, memory_name
 from vendi_guidance.storage.files import (
     DAMAGED,
     UNFINISHED,
@@ -30,7 +30,9 @@ from vendi_guidance.storage.files import (
     check_format,
     headed,
     remove_unfinished,
+    sha256_of,
     sync_folder,
+    whole_file,
 )
 from vendi_guidance.storage.imagefolder import (
     METADATA,
@@ -157,10 +159,12 @@ def _read(
 
 
 class RunFolder:
-    """The folder of a run whose window has this size; created when something is written."""
+    """The folder of a run whose window has this size, and began as in the file `memory`; created
+    when something is written."""
 
-    def __init__(self, path: Path, window: int) -> None:
+    def __init__(self, path: Path, window: int, memory: Path | None = None) -> None:
         self.path = path
+        self.memory = memory
         self.checkpoints = Checkpoints(path / CHECKPOINTS, window)
         self._removed = path / f"{CHECKPOINTS}-removed"  # those of a replaced run
         self._safe = 0  # number of finished images, for messages
@@ -221,6 +225,7 @@ class RunFolder:
                 "over with --overwrite, which deletes the images"
             )
         with self._writing():
+            self._keep_memory()
             self._clean()
             if metadata.is_file():
                 os.truncate(metadata, progress.metadata_bytes)
@@ -236,8 +241,12 @@ class RunFolder:
             if self.checkpoints.folder.exists():
                 shutil.rmtree(self._removed, ignore_errors=True)
                 self.checkpoints.folder.replace(self._removed)
+            kept = self._keep_memory()
             manifest.save(self.path)
             remove_images(self.path)
+            for copy in self.path.glob(memory_name("[0-9a-f]" * 64)):
+                if copy != kept:
+                    copy.unlink()
             self._clean()
             sync_folder(self.path)
             self.checkpoints.add(opening, [])
@@ -258,10 +267,21 @@ class RunFolder:
             self.checkpoints.add(replace(progress, metadata_bytes=length), samples)
         self._safe = progress.done
 
+    def _keep_memory(self) -> Path | None:
+        """Copy the memory that the run begins with to where its images' metadata name it."""
+        if self.memory is None:
+            return None
+        copy = self.path / memory_name(sha256_of(self.memory))
+        copy.parent.mkdir(exist_ok=True)
+        if not copy.exists():
+            with whole_file(copy) as temporary:
+                shutil.copyfile(self.memory, temporary)
+        return copy
+
     def _clean(self) -> None:
         """Delete a replaced run's checkpoints, and what a killed process left behind."""
         shutil.rmtree(self._removed, ignore_errors=True)
-        for folder in (self.path, self.checkpoints.folder):
+        for folder in (self.path, self.path / MEMORY, self.checkpoints.folder):
             remove_unfinished(folder)
         self.checkpoints.remove_unneeded()
 

@@ -24,8 +24,11 @@ OFFLOADS = ("model", "sequential")
 
 MANIFEST = "run.json"
 FORMAT = "vendi-guidance run"
-OF_RUN = "prompts", "images_per_prompt", "seed", "window_in", "window_out", "device", "no_metadata"
+OF_RUN = "prompts", "images_per_prompt", "seed", "window_out", "device", "no_metadata"
 """Settings in `run.json` that `metadata.jsonl` does not repeat for each image."""
+
+MEMORY = "memory"
+"""Folder, beside a run's images, of a copy of the memory that the run began with."""
 
 PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
 
@@ -138,6 +141,11 @@ def read(name: object, sha256: str) -> dict[str, str]:
     return {"name": str(name), "sha256": sha256}
 
 
+def memory_name(sha256: str) -> str:
+    """The file in a run's folder of the memory with this digest."""
+    return f"{MEMORY}/{sha256}.safetensors"
+
+
 def _changes(now: dict[str, Any], was: dict[str, Any]) -> list[tuple[str, str]]:
     """The names of values that differ, each with the end of a sentence."""
     changes = []
@@ -210,12 +218,14 @@ class Plan:
 
     def row(self, item: Item, batch_size: int, processes: int) -> dict[str, Any]:
         """The metadata of an image, generated in a batch of this size by that many processes."""
-        settings = self.manifest.settings.items()
+        settings = {k: v for k, v in self.manifest.settings.items() if k not in OF_RUN}
+        memory = settings.get("window_in")
         return {
             "file_name": image_name(item.number),
             "prompt": item.prompt,
             "seed": self.options.seed + item.number,
-            **{k: v["name"] if isinstance(v, dict) else v for k, v in settings if k not in OF_RUN},
+            **{k: v["name"] if isinstance(v, dict) else v for k, v in settings.items()},
+            "window_in": memory and memory_name(memory["sha256"]),
             "batch_size": batch_size,
             "processes": processes,
         }

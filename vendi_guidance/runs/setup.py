@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from copy import copy
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +18,16 @@ from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import Progress, RunFolder
 from vendi_guidance.runs.loading import Model, find, load
 from vendi_guidance.runs.models import fingerprint
-from vendi_guidance.runs.plan import MANIFEST, Manifest, Plan, RunOptions, read, versions
+from vendi_guidance.runs.plan import (
+    MANIFEST,
+    MEMORY,
+    Manifest,
+    Plan,
+    RunOptions,
+    memory_name,
+    read,
+    versions,
+)
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import sha256_of
@@ -44,8 +54,9 @@ def open_run(
     """
 
     def prepare() -> tuple[Plan, VendiGuidance, SlidingWindow, RunFolder]:
-        window = _open_window(options, group.device)
-        folder = RunFolder(options.output, window.size)
+        memory = _memory_file(options)
+        window = _open_window(memory, options.diversity_window, group.device)
+        folder = RunFolder(options.output, window.size, memory)
         guidance = VendiGuidance(
             window=window,
             prompt_input=model.pipeline.prompt_input,
@@ -53,7 +64,7 @@ def open_run(
             **options.diversity,
         )
         check_prompts_are_seen(model.pipeline, guidance.settings)
-        plan = _plan(model, guidance)
+        plan = _plan(model, guidance, memory)
         if group.is_first:
             changes = _claim(options, folder, plan.manifest, stack)
             for remark in [*([] if loaded else model.remarks), *changes]:
@@ -77,12 +88,27 @@ def open_run(
     return group.agree(begin)
 
 
-def _open_window(options: RunOptions, device: str) -> SlidingWindow:
-    """The window before the run's first batch: empty, or that of `--window-in`."""
-    if options.window_in is None:
-        return SlidingWindow(options.diversity_window or WINDOW)
-    window = SlidingWindow.load(options.window_in, device)
-    window.resize(options.diversity_window or window.size)
+def _memory_file(options: RunOptions) -> Path | None:
+    """The file of `--window-in`; if it is gone, the copy that the run in the folder began with."""
+    given, folder = options.window_in, options.output
+    if given is None or given.exists():
+        return given
+    copies = [folder / given]  # as metadata.jsonl names it
+    with suppress(FileNotFoundError, ValueError):
+        began = Manifest.load(folder).settings.get("window_in")
+        if began and began["name"] == str(given):
+            copies.append(folder / memory_name(began["sha256"]))
+    for found in filter(Path.is_file, copies):
+        return found
+    raise FileNotFoundError(f"there is no --window-in {given}, nor its copy in {folder / MEMORY}")
+
+
+def _open_window(memory: Path | None, size: int | None, device: str) -> SlidingWindow:
+    """The window before the run's first batch: empty, or that of a file."""
+    if memory is None:
+        return SlidingWindow(size or WINDOW)
+    window = SlidingWindow.load(memory, device)
+    window.resize(size or window.size)
     return window
 
 
@@ -96,11 +122,10 @@ def check_prompts_are_seen(pipeline: type[Any], settings: Rounds | Published) ->
         )
 
 
-def _plan(model: Model, guidance: VendiGuidance) -> Plan:
+def _plan(model: Model, guidance: VendiGuidance, memory: Path | None) -> Plan:
     """What the run generates, and what `run.json` and `metadata.jsonl` record about it."""
     options, variant, lora = model.options, model.options.variant, model.lora
-    prompts, window = open_prompts(options.prompts), options.window_in
-    network = model.undistilled
+    prompts, network = open_prompts(options.prompts), model.undistilled
     about = {"memory": guidance.keeps, "window": guidance.window.size, **asdict(guidance.settings)}
     del about["beta"]  # has an effect with exemplars only, which runs do not have
     settings = {
@@ -109,7 +134,7 @@ def _plan(model: Model, guidance: VendiGuidance) -> Plan:
         "undistilled": options.undistilled
         if network is None
         else read(options.undistilled, fingerprint(network, variant)),
-        "window_in": window and read(window, sha256_of(window)),
+        "window_in": memory and read(options.window_in, sha256_of(memory)),
         "prompts": read(options.prompts, prompts.sha256),
         "pipeline": model.pipeline.stock.__name__,
         **model.sampling.about,
