@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock, Mock
@@ -21,6 +22,12 @@ from vendi_guidance.guidance.objectives import OBJECTIVES
 PACK = Path(__file__).parents[2] / "integrations" / "comfyui"
 [EXAMPLE] = (PACK / "example_workflows").glob("*.json")
 WORKFLOW = json.loads(EXAMPLE.read_text())
+SAVED = {  # by workflows of version 0.4.0
+    "diversity": 0.5,
+    "objective": "conditional-vendi",
+    "memory": "session",
+    "memory_name": "default",
+}
 
 
 class Model:
@@ -203,9 +210,23 @@ def test_the_values_of_a_saved_workflow_stand_where_the_node_looks_for_them(node
     inputs = {one.id: one.about for one in nodes.DiverseBatch.define_schema().inputs}
     names = ["diversity", "objective", "memory", "memory_name"]
     assert [*inputs][:6] == ["model", *names, "undistilled"]
+    assert all(about.get("optional") for about in [*inputs.values()][5:])  # older files lack them
     values = dict(zip(names, saved["widgets_values"], strict=True))
+    assert values == SAVED == {name: inputs[name]["default"] for name in names}
     assert all(values[name] in inputs[name]["options"] for name in ("objective", "memory"))
     assert nodes.DiverseBatch.validate_inputs(values["diversity"], values["memory"]) is True
+    assert len(nodes.DiverseBatch.execute(Model(), **SAVED).result[0].wrappers) == 2
+
+
+def test_the_pack_requires_this_package_and_the_registry_finds_what_it_shows():
+    lines = (PACK / "requirements.txt").read_text().splitlines()
+    [clone] = [line for line in lines if not line.startswith("#")]
+    ours, pack = (
+        tomllib.loads((folder / "pyproject.toml").read_text()) for folder in (PACK / clone, PACK)
+    )
+    assert ours["project"]["name"] == pack["project"]["name"] == "vendi-guidance"
+    assert {"DisplayName", "PublisherId", "Icon"} <= pack["tool"]["comfy"].keys()
+    assert all((PACK / name).is_file() for name in ("icon.svg", "README.md"))
 
 
 def test_the_example_workflow_is_wired_as_the_nodes_are(nodes):
