@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := out/demo
 SEED := 0
-# every third prompt; 1 takes all, as README's numbers and pictures do
+# every third prompt; 1 takes all
 EVERY := 3
 GENERATE := $(BIN)/vendi-guidance generate --batch-size 16 --steps 16 --guidance-scale 5 \
 	--seed $(SEED) --overwrite
