@@ -119,9 +119,9 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
 
 
 def rows() -> str:
-    """The page's table."""
+    """The page's table, without models whose levels are those of others."""
     cells = []
-    for model in MODELS:
+    for model in (it for it in MODELS if it.get("row", True)):
         starts, own_steps, wanted, made, step, *costs = schedule_of(model)
         name = f"{model['name']}, {model['steps']} step{'s' * (model['steps'] > 1)}"
         listed = [*map(shown, starts[:SHOWN]), *["..."] * (len(starts) > SHOWN)]
