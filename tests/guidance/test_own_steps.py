@@ -18,6 +18,7 @@ from vendi_guidance.guidance.ways.own_steps import (
     ABOVE,
     KNOWN,
     OUTWARD,
+    VAGUE,
     OwnSteps,
 )
 
@@ -97,7 +98,7 @@ def test_samples_move_along_the_scores_gradient_of_predictions_without_cfg(objec
 @pytest.mark.parametrize("diversity", [0.25, 1.0])
 @pytest.mark.parametrize(
     ("size", "apart", "known"),
-    [(0.5, 2 * SPREAD, 1.0), (2.0, 2 * SPREAD, 1.0), (0.5, SPREAD / 2, KNOWN)],
+    [(0.5, 2 * SPREAD, VAGUE), (2.0, 2 * SPREAD, VAGUE), (0.5, SPREAD / 2, KNOWN)],
 )
 def test_moves_are_as_long_as_variety_is_missing(size, apart, known, diversity):
     clean = size * alike(5, apart)
@@ -119,7 +120,7 @@ def test_samples_as_far_apart_as_the_target_stay_where_they_are():
 @pytest.mark.parametrize("count", [2, 8, 16])
 def test_predictions_that_follow_are_about_as_far_apart_as_the_target(count):
     clean = alike(count, 0.2)
-    target = 1.0 if median_distances(clean).mean() > SPREAD else KNOWN
+    target = VAGUE if median_distances(clean).mean() > SPREAD else KNOWN
     assert median_distances(clean).max() < 0.8 * target
     for _ in range(4):
         moves = moves_of(step := step_of(clean, [0] * count))
@@ -173,7 +174,7 @@ def test_a_lone_sample_moves_away_from_remembered_ones_for_one_evaluation(propos
     assert step.network.asked == 1
     change = (step.network.found[0] - own).flatten()
     assert float(change @ (own - first).flatten()) > 0
-    length = OUTWARD * own.norm() * (0.5**0.5 - (own - other).norm() / own.norm())
+    length = OUTWARD * own.norm() * (VAGUE * 0.5**0.5 - (own - other).norm() / own.norm())
     torch.testing.assert_close(change.norm(), length, rtol=1e-5, atol=0)
     assert not moves_of(step_of(own, [0], other=other)).on_step(step).latents.equal(latents[0])
 

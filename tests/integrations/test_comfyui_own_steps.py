@@ -42,6 +42,7 @@ def _needs_cfg(_known_prompts, monkeypatch):
     monkeypatch.setattr(choose, "SPREAD", 0.0)
     monkeypatch.setattr(own_steps, "KNOWN_BELOW", -2.0)
     monkeypatch.setattr(own_steps, "VAGUE_ABOVE", -1.0)
+    monkeypatch.setattr(own_steps, "VAGUE", 1.0)
 
 
 SHARES = torch.tensor([1.0, 0.8, 0.6, 0.4, 0.0])  # of noise, in a flow model

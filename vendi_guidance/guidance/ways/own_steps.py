@@ -10,9 +10,9 @@ that a step predicts with CFG, and x_c without, samples go on as if it had predi
 with the noise that they have. d is the median distance of a sample's x_c to the others' for its
 prompt. At the first step d / |x_c| tells how varied its images will be (a correlation of .9): it is
 about 0.9 where a network is varied, and half of that where it repeats itself. Moves of all samples
-bring it to t, and those that are as far apart already stay. t^2 is the dial: the share of a
-prediction that shall differ from sample to sample. The gradient is that of predictions without CFG:
-moves along the one of x would undo what CFG adds of the prompt.
+bring it to t, and those that are as far apart already stay. t^2, the share of a prediction that
+shall differ from sample to sample, is proportional to the dial. The gradient is that of predictions
+without CFG: moves along the one of x would undo what CFG adds of the prompt.
 """
 
 from dataclasses import replace
@@ -28,15 +28,15 @@ from vendi_guidance.guidance.ways.stock import Way
 ABOVE = 3.0
 """Samples are moved at steps that begin above this noise-to-signal ratio."""
 
+VAGUE, UNRESTORED = 0.95, 0.8
+"""The target t at diversity 1, with CFG, and without, where nothing restores what moves lose."""
+
 KNOWN = 0.55
-"""The target t at diversity 1 where the network knows its prompt without CFG; elsewhere it is 1."""
+"""The same where the network knows its prompt without CFG."""
 
 KNOWN_BELOW, VAGUE_ABOVE = 0.29, 0.34
 """The network is taken to know its prompt where first predictions differ by less than the first
 share of their norm, and not to where they do by more than the second. In between t rises."""
-
-UNRESTORED = 0.8
-"""The most that t rises to without CFG, which would restore what moves lose."""
 
 OUTWARD = 0.7
 """How far two samples move, as a share of the change of their distance: about 1 / sqrt(2)."""
@@ -50,7 +50,7 @@ class OwnSteps(Way):
     def __init__(self, facts: Facts, settings: Rounds) -> None:
         self._facts = facts
         vague = (facts.spread - KNOWN_BELOW) / (VAGUE_ABOVE - KNOWN_BELOW)
-        most = 1.0 if facts.has_cfg else UNRESTORED
+        most = VAGUE if facts.has_cfg else UNRESTORED
         target = KNOWN + min(max(vague, 0.0), 1.0) * (most - KNOWN)
         self._target = target * settings.diversity**0.5
 
