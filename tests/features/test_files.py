@@ -1,5 +1,6 @@
 import json
 import logging
+import os
 
 import numpy as np
 import pytest
@@ -73,21 +74,33 @@ def test_what_is_kept_is_not_embedded_again(paths, network, tmp_path):
     assert third.seen == 0 and torch.equal(from_cache, found.features.flip(0))
 
 
-def test_images_are_known_by_content_and_by_the_embedders_settings(paths, tmp_path):
-    """Not by name, and one image in two files counts twice."""
-    changed, renamed, cache = tmp_path / paths[0].name, tmp_path / "b.png", tmp_path / "cache"
-    changed.write_bytes(paths[1].read_bytes())
-    renamed.write_bytes(paths[0].read_bytes())
-    seen = []
-    for kind in ("a", "b", "a"):
+def test_files_are_known_by_path_and_time_and_by_the_embedders_settings(paths, tmp_path):
+    file, cache, seen = tmp_path / paths[0].name, tmp_path / "cache", []
+    for kind, content in (("a", 0), ("a", 0), ("a", 1), ("b", 1)):
+        if not file.exists() or file.read_bytes() != paths[content].read_bytes():
+            file.write_bytes(paths[content].read_bytes())
+            os.utime(file, (content, content))
         watched = Watched(kind)
-        file_features(paths[:1], watched.embedder, cache=cache)
-        found = file_features([changed, renamed, renamed], watched.embedder, cache=cache)
-        assert torch.equal(found.features, colors([1, 0, 0]))
+        found = file_features([file, paths[2], file], watched.embedder, cache=cache)
+        assert torch.equal(found.features, colors([content, 2, content]))
         seen.append(watched.seen)
-    assert seen == [2, 2, 0]
+    assert seen == [3, 0, 2, 3]
     kept = [json.loads(file.read_text()) for file in cache.rglob("embedder.json")]
     assert sorted(about["settings"]["kind"] for about in kept) == ["a", "b"]
+
+
+def test_shares_fill_the_cache_with_what_one_process_computes(paths, tmp_path):
+    alone, seen = file_features(paths, Watched(network=True).embedder), []
+    for place in range(2):
+        watched = Watched(network=True)
+        found = file_features(paths, watched.embedder, cache=tmp_path, share=(place, 2))
+        assert found.kept == [] and len(found.features) == 0
+        seen.append(watched.seen)
+    watched = Watched(network=True)
+    together = file_features(paths, watched.embedder, cache=tmp_path)
+    assert seen == [64, COUNT - 64] and watched.seen == 0
+    assert torch.equal(together.features, alone.features)
+    file_features(paths[:0], watched.embedder, cache=tmp_path, share=(0, 2))
 
 
 def test_chunks_are_written_on_the_way_and_at_an_early_end(paths, tmp_path, monkeypatch):

@@ -81,7 +81,7 @@ def evaluate(
         raise ValueError("this judge or the features of prompts need them: give the prompts too")
     if isinstance(embedding.image, str):  # opened once, for the references too
         embedding = replace(embedding, image=open_image_embedder(embedding.image))
-    real, unread, broken = _embed_references(references, embedding.image, reader)
+    real, unread = _embed_references(references, embedding.image, reader)
     judged = judge_images(embed_batch(batch, embedding, reader), judges, reader)
     judged, attributes = judge_attributes(judged, judges, reader)
     inputs, settings = replace(judged.inputs, reference=real), judged.settings
@@ -104,7 +104,7 @@ def evaluate(
     analysis = analyse(inputs)
     notes = [
         judged.batch.note,
-        *remarks_on(judged, judges, found, subsamples, judged.broken + broken),
+        *remarks_on(judged, judges, found, subsamples),
         *remarks_on_images(inputs, analysis),
     ]
     return Report(
@@ -204,20 +204,19 @@ def subsample_scores(
 
 def _embed_references(
     references: Images | None, embedder: ImageFeatures, reader: ImageReader
-) -> tuple[Tensor | None, list[BadImage], list[str]]:
-    """(m, d) features of the reference images, the files that could not be read, and those with
-    metadata that could not."""
+) -> tuple[Tensor | None, list[BadImage]]:
+    """(m, d) features of the reference images, and the files that could not be read."""
     if references is None:
-        return None, [], []
+        return None, []
     if isinstance(references, (Tensor, np.ndarray)) and references.ndim == 2:
-        return as_features(references).to("cpu", copy=True), [], []
+        return as_features(references).to("cpu", copy=True), []
     if isinstance(embedder, (Tensor, np.ndarray)):
         raise ValueError(
             "the images are given as features, so the reference images must be, too: references "
             "must be an (m, d) tensor or array"
         )
     found, _ = reader.embed(as_batch(references, read_prompts=False).images, embedder)
-    return found.features, found.bad, found.broken
+    return found.features, found.bad
 
 
 def _is_same(one: Any, other: Any) -> bool:

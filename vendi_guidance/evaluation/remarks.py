@@ -1,6 +1,6 @@
 """What a report says beside its scores: what is left out and why, and whether images repeat."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import isfinite
 
 import torch
@@ -12,7 +12,7 @@ from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES
 from vendi_guidance.scores.intervals import CURVES_FROM
 from vendi_guidance.scores.subsampling import ENOUGH, Subsamples
-from vendi_guidance.storage.messages import counted, first_few
+from vendi_guidance.storage.messages import counted
 
 MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the same ones for all
 
@@ -22,7 +22,6 @@ def remarks_on(
     judges: Judges,
     found: Mapping[str, float],
     subsamples: Subsamples,
-    broken: Sequence[str],
 ) -> Iterator[str]:
     """A sentence that lists what is left out, with what it needs, and one for each setting that has
     no effect and each score of only some images."""
@@ -54,9 +53,6 @@ def remarks_on(
         yield f"Prompts of {labeled:,} of {size} ask for a known label; only these have fidelity."
     if real > MOST_REFERENCES and subsamples.parts:
         yield f"Intervals of scores against references use {MOST_REFERENCES:,} of {real:,}."
-    if broken:
-        images, names = counted(len(broken), "image"), first_few(broken)
-        yield f"Metadata of {images} cannot be read, only the pixels are: {names}."
 
 
 def remarks_on_images(inputs: ScoreInputs, analysis: Analysis) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Features of image files, decoded by worker processes and cached by the files' content.
+"""Features of image files, decoded by worker processes and cached on disk.
 
-The cache has a folder for each embedder. A folder contains chunks: safetensors files with features
-and the SHA-256 of the image files they belong to. Chunks are written atomically, and several
-processes may add chunks at the same time.
+The cache has a folder for each embedder, of safetensors files with features and the keys of the
+image files that they belong to (see `key_of`). They are written atomically, and several processes
+may write at the same time, each the features of its share of the images.
 """
 
 import hashlib
@@ -24,13 +24,14 @@ from vendi_guidance.features.base import ImageEmbedder
 from vendi_guidance.features.network import NetworkEmbedder
 from vendi_guidance.kernels.precision import float32_by_default
 from vendi_guidance.storage.files import whole_file
-from vendi_guidance.storage.images import BROKEN, open_image, read_bytes
+from vendi_guidance.storage.images import key_of, open_image
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 1024  # features per cache file; a killed run loses at most this many
+BATCH = 64  # images at a time, unless the embedder says how many
 
 
 class BadImage(NamedTuple):
@@ -46,7 +47,6 @@ class FileFeatures(NamedTuple):
     features: Tensor  # (m, d) float32
     kept: list[int]  # the position of each row's file in the paths given, ascending
     bad: list[BadImage]  # the other files
-    broken: list[str]  # names of files with metadata that cannot be read
 
 
 def file_features(
@@ -57,47 +57,57 @@ def file_features(
     workers: int = 0,
     on_bad_image: Literal["skip", "fail"] = "skip",
     progress: bool = False,
+    share: tuple[int, int] | None = None,
 ) -> FileFeatures:
     """Compute the features of image files, in order; the settings are those of `ImageReader`.
 
     ValueError if no file can be used, or one cannot and on_bad_image is "fail", which is named;
-    OSError if the cache cannot be read or written.
+    OSError if the cache cannot be read or written. `share` (i, n) adds the i-th of n shares of the
+    files to the cache and returns none of their features; files that cannot be used are left out.
     """
-    store = _Cache(cache, embedder)
-    batch_size, transform = 64, None
+    size, transform = BATCH, None
     if isinstance(embedder, NetworkEmbedder):
-        batch_size, transform = embedder.batch_size, embedder.transform
+        size, transform = embedder.batch_size, embedder.transform
+    if share is not None:  # of whole batches, so that features are those of one process
+        place, count = share
+        batches = -(-len(paths) // size)
+        paths = paths[size * (batches * place // count) : size * (batches * (place + 1) // count)]
+    store, keys = _Cache(cache, embedder), [key_of(path) for path in paths]
+    new: Any = [(i, paths[i]) for i, key in enumerate(keys) if key not in store.features]
     # workers get the transform, because not every embedder can be pickled
-    decode = partial(_decode, transform=transform, cached={*store.features})
-    files: Any = list(enumerate(paths))
+    decode = partial(_decode, transform=transform)
     rng = torch.Generator()  # in place of torch's own, so that evaluation leaves seeds as they are
-    loader = DataLoader(files, batch_size, num_workers=workers, collate_fn=decode, generator=rng)
-    found: dict[int, Tensor] = {}
+    loader = DataLoader(new, size, num_workers=workers, collate_fn=decode, generator=rng)
     bad: list[BadImage] = []
-    broken: list[str] = []
-    with tqdm(total=len(paths), disable=None if progress else True) as bar:
+    total, start = len(paths), len(paths) - len(new)
+    with tqdm(total=total, initial=start, disable=None if progress else True) as bar:
         try:
             for batch in loader:
-                found |= _features_of(batch, embedder, store)
+                found = [file for file in batch if not isinstance(file, BadImage)]
                 bad += [file for file in batch if isinstance(file, BadImage)]
-                broken += [paths[it.position].name for it in batch if getattr(it, "broken", False)]
                 if bad and on_bad_image == "fail":
                     raise ValueError(": ".join(bad[0]))
+                if found:
+                    store.add(
+                        [keys[i] for i, _ in found], _embed([it for _, it in found], embedder)
+                    )
                 bar.update(len(batch))
         finally:
             store.flush()
-    if not found:
+    kept = [i for i, key in enumerate(keys) if key in store.features] if share is None else []
+    if not kept and share is None:
         first = f": {': '.join(bad[0])}" if bad else ""
         raise ValueError(f"none of {counted(len(bad), 'file')} is an image that can be used{first}")
-    return FileFeatures(torch.stack(list(found.values())), list(found), bad, broken)
+    features = [store.features[keys[i]] for i in kept]
+    return FileFeatures(torch.stack(features) if features else torch.empty(0, 0), kept, bad)
 
 
 class _Cache:
-    """Features by the digest of their image file, in a folder for the embedder if one is given."""
+    """Features by the key of their image file, in a folder for the embedder if one is given."""
 
     def __init__(self, folder: str | PathLike[str] | None, embedder: ImageEmbedder) -> None:
         self.features: dict[bytes, Tensor] = {}
-        self._new: list[tuple[bytes, Tensor]] = []
+        self._new: list[bytes] = []
         self.folder: Path | None = None
         if folder is None:
             return
@@ -109,72 +119,52 @@ class _Cache:
             temporary.write_text(about + "\n", encoding="utf-8")
         for path in sorted(self.folder.glob("*.safetensors")):
             try:
-                stored = load_tensors(path, ["sha256", "features"])[1]  # memory-mapped
-                digests = map(bytes, stored["sha256"].numpy())
-                self.features |= zip(digests, stored["features"], strict=True)
+                stored = load_tensors(path, ["key", "features"])[1]  # memory-mapped
+                self.features |= zip(
+                    map(bytes, stored["key"].numpy()), stored["features"], strict=True
+                )
             except (ValueError, OSError) as error:
                 logger.warning("the features of a damaged cache file will be recomputed: %s", error)
 
-    def add(self, digest: bytes, features: Tensor) -> None:
-        """Add the (d,) features of an image. A full chunk is written to disk."""
-        self.features[digest] = features
-        self._new.append((digest, features))
-        if len(self._new) == CHUNK:
-            self.flush()
+    def add(self, keys: Sequence[bytes], features: Tensor) -> None:
+        """Add (b, d) features of images. A full chunk is written to disk."""
+        for key, row in zip(keys, features, strict=True):
+            self.features[key] = row
+            self._new.append(key)
+            if len(self._new) == CHUNK:
+                self.flush()
 
     def flush(self) -> None:
         """Write the added features to disk; raises OSError if that fails."""
         if self.folder is not None and self._new:
-            content = b"".join(digest for digest, _ in self._new)
-            digests = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 32)
-            features = torch.stack([features for _, features in self._new])
+            content = b"".join(self._new)
+            keys = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 32)
+            features = torch.stack([self.features[key] for key in self._new])
             # The name is a hash of the content, so processes cannot overwrite each other's chunks.
             path = self.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
-            save_tensors(path, {"features": features, "sha256": digests}, {})
+            save_tensors(path, {"features": features, "key": keys}, {})
         self._new = []
-
-
-class _DecodedFile(NamedTuple):
-    position: int
-    digest: bytes
-    image: Any  # a PIL image, or an array if transformed; None if its features are cached
-    broken: bool  # whether its metadata cannot be read
 
 
 @float32_by_default()
 def _decode(
-    files: list[tuple[int, Path]], transform: Callable[..., Tensor] | None, cached: set[bytes]
-) -> list[_DecodedFile | BadImage]:
-    """Read a batch of (position, path) pairs, in a worker process."""
-    batch: list[_DecodedFile | BadImage] = []
+    files: list[tuple[int, Path]], transform: Callable[..., Tensor] | None
+) -> list[tuple[int, Any] | BadImage]:
+    """Read a batch of (position, path) pairs, in a worker process: PIL images, or arrays if
+    transformed."""
+    batch: list[tuple[int, Any] | BadImage] = []
     for position, path in files:
         try:
-            content = read_bytes(path)
-            digest = hashlib.sha256(content).digest()
-            image: Any = None if digest in cached else open_image(content)
-            is_broken = image is not None and BROKEN in image.info
-            if transform is not None and image is not None:
-                # an array: tensors would use shared memory, which containers often lack
-                image = transform(image).numpy()
-            batch.append(_DecodedFile(position, digest, image, is_broken))
+            image: Any = open_image(path)
+            # an array: tensors would use shared memory, which containers often lack
+            batch.append((position, image if transform is None else transform(image).numpy()))
         except (ValueError, OSError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            batch.append(BadImage(str(path), reason))
+            batch.append(BadImage(str(path), getattr(error, "strerror", None) or str(error)))
     return batch
 
 
-def _features_of(
-    batch: list[_DecodedFile | BadImage], embedder: ImageEmbedder, store: _Cache
-) -> dict[int, Tensor]:
-    """The (d,) features of the usable files of a batch, by position, in order."""
-    decoded = [file for file in batch if isinstance(file, _DecodedFile)]
-    new = [file for file in decoded if file.image is not None]
-    if new:
-        images = [file.image for file in new]
-        if isinstance(embedder, NetworkEmbedder):
-            features = embedder.encode(torch.from_numpy(np.stack(images)))
-        else:
-            features = embedder.embed(images)
-        for file, row in zip(new, features, strict=True):
-            store.add(file.digest, row)
-    return {file.position: store.features[file.digest] for file in decoded}
+def _embed(images: Sequence[Any], embedder: ImageEmbedder) -> Tensor:
+    """(b, d) features of images that `_decode` has read."""
+    if isinstance(embedder, NetworkEmbedder):
+        return embedder.encode(torch.from_numpy(np.stack(images)))
+    return embedder.embed(images)

@@ -1,5 +1,6 @@
 """Reading of untrusted image files, as RGB."""
 
+import hashlib
 import os
 import tarfile
 import warnings
@@ -18,7 +19,6 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from vendi_guidance.storage.messages import counted
 
-BROKEN = "broken metadata"  # key of an image's `info`
 PLAIN = (b"tEXt", b"iTXt", b"http")  # kinds of uncompressed metadata: texts of PNG, XMP of JPEG
 Result = TypeVar("Result")
 MOST_BYTES = 2**30  # larger files are refused without reading them
@@ -51,7 +51,7 @@ def formats() -> dict[str, str]:
 
 def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
     """Read the first frame or page of a file or its bytes, applying its EXIF orientation and
-    `to_rgb`. Metadata that cannot be read are ignored, and the image's `info` then has `BROKEN`.
+    `to_rgb`. Metadata that cannot be read are ignored.
 
     OSError if there is no such file, or it cannot be read. ValueError, which gives the reason, not
     the file, if it is empty, broken, not an image, or larger than `Image.MAX_IMAGE_PIXELS`.
@@ -73,7 +73,7 @@ def open_image(source: str | os.PathLike[str] | bytes) -> Image.Image:
 
 def use_image(source: Path | bytes, use: Callable[[Image.Image], Result]) -> Result:
     """What a function makes of an image file. If that fails, of the file without what may be broken
-    beside its pixels, the image's `info` having `BROKEN`; raises the first error if all fail."""
+    beside its pixels; raises the first error if all fail."""
     known, error = [*dict.fromkeys(formats().values())], None
     for kept in (None, PLAIN, ()):
         try:
@@ -83,8 +83,6 @@ def use_image(source: Path | bytes, use: Callable[[Image.Image], Result]) -> Res
                 content = source if isinstance(source, bytes) else read_bytes(source)
                 file = BytesIO(content if kept is None else without_metadata(content, kept))
             with Image.open(file, formats=known) as image:
-                if kept is not None:
-                    image.info[BROKEN] = True
                 return use(image)
         except Exception as raised:  # of many kinds
             error = error or raised
@@ -93,14 +91,11 @@ def use_image(source: Path | bytes, use: Callable[[Image.Image], Result]) -> Res
 
 def _upright(image: Image.Image) -> Image.Image:
     image.load()
-    is_broken = BROKEN in image.info
-    try:
-        Image.Exif().load(image.info.get("exif", b""))  # `getexif` hides errors of a JPEG
+    turn = None
+    with suppress(Exception):  # anything may stand there
         turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # anything may stand there
-        turn, is_broken = None, True
     found = to_rgb(image if turn is None else image.transpose(turn))
-    found.info = {BROKEN: True} if is_broken else {}
+    found.info = {}
     return found
 
 
@@ -182,10 +177,25 @@ def named_endings(files: Sequence[Path]) -> str:
     return f"{counted(len(files), 'file')} left out: {', '.join(named)}"
 
 
+def key_of(path: Path) -> bytes:
+    """What stands for the content of a file or a member of a `.tar` file: the SHA-256 of its path,
+    size and time of change, which needs no reading."""
+    known = _shard_of(path) or path
+    about = known.stat() if known.exists() else None
+    text = f"{path.absolute()}\0{about and (about.st_size, about.st_mtime_ns)}"
+    return hashlib.sha256(os.fsencode(text)).digest()
+
+
+def _shard_of(path: Path) -> Path | None:
+    """The `.tar` file that a path leads into."""
+    tars = (it for it in path.parents if it.suffix.lower() == ".tar")
+    return next(filter(Path.is_file, tars), None)
+
+
 def read_bytes(path: Path) -> bytes:
     """Read a file, or a member of a `.tar` file, without decoding it; ValueError if it is too large
     or not a regular file."""
-    shard = next((it for it in path.parents if it.suffix.lower() == ".tar" and it.is_file()), None)
+    shard = _shard_of(path)
     if shard is None and path.exists() and not path.is_file():
         raise ValueError("it is not a regular file")
     if shard is not None and path not in _members(shard):
