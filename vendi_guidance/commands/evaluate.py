@@ -17,6 +17,11 @@ caption.
 Exit status: 0, 1 if a score is below --fail-below, or 2 if the folders cannot be scored. With
 --format, the table alone is on stdout.
 
+Several processes share the reading and embedding of images; a second start goes on:
+
+\b
+  torchrun --nproc-per-node 4 -m vendi_guidance evaluate out/many
+
 The default embedders are DINOv2 and CLIP. If their weights are neither on disk nor downloadable,
 images are compared by their pixels and prompts by their words, and the command says so. For prompts
 that name emoji of the demo model, the default embedders, labels and reference images are the
@@ -25,35 +30,31 @@ demo's.
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.console import Console
 
 from vendi_guidance.commands.cli import Command, Range, tell
+from vendi_guidance.commands.jobs import prepare, streamed
 from vendi_guidance.commands.run_options import PATH, PROTOCOLS, device_option, output_option
 from vendi_guidance.commands.score_tables import FORMATS, formatted, score_table
 from vendi_guidance.commands.scoring_options import (
     feature_option,
     judge_option,
-    open_scoring,
     scoring_options,
 )
-from vendi_guidance.evaluation.batches import as_batch
-from vendi_guidance.evaluation.embedding import ImageReader
-from vendi_guidance.evaluation.evaluator import compare, evaluate
+from vendi_guidance.evaluation.evaluator import compare
 from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.html import read_report, save_report
 from vendi_guidance.evaluation.results import Comparison, Report
-from vendi_guidance.features.base import load_features
-from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.runs.distributed import process_group
 from vendi_guidance.storage.files import UNFINISHED
 from vendi_guidance.storage.messages import counted, nearest
 
-INCEPTION = "timm:inception_v3.tv_in1k"  # of in-group Vendi
 LISTED = 10  # unreadable files that are listed by name
+FEATURES = ".features"  # in the report's folder: what several processes share
 
 COMMON = (
     *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
@@ -109,6 +110,13 @@ def thresholds(
     type=click.Choice([*PROTOCOLS]),
     help="Also score a prompt's images by 4, or 8 (sets).",
 )
+@feature_option(
+    "--stream",
+    type=click.IntRange(2),
+    metavar="FEATURES",
+    help="Vendi and RKE scores only, in one pass, by this even number of random Fourier features, "
+    "such as 2000: for images whose features do not fit in memory.",
+)
 @judge_option(
     "--faithfulness",
     metavar="COLUMN",
@@ -146,71 +154,46 @@ def thresholds(
 def main(
     folders: tuple[Path, ...],
     output: Path | None,
-    sigma_image: float | None,
-    sigma_prompt: float | None,
-    truncation: int | None,
-    reference: Path | None,
-    protocol: str | None,
-    faithfulness: str | None,
-    device: str,
     form: str,
     fail_below: dict[str, float],
-    cache: Path | None,
-    workers: int,
-    on_bad_image: Literal["skip", "fail"],
-    **scoring: Any,
+    stream: int | None,
+    device: str,
+    **given: Any,
 ) -> None:
     if len(folders) > 2:
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     if len({*folders}) < len(folders):
         raise ValueError(f"got the folder {folders[0]} twice: give two different ones to compare")
-    batches = [as_batch(folder) for folder in folders]
-    without = [folder for folder, one in zip(folders, batches, strict=True) if one.prompts is None]
-    if 0 < len(without) < len(folders):
-        raise ValueError(f"{without[0]} has no prompts: to compare folders, give both prompts")
     output = output or default_output(folders)
     check_output(output)
-    prompts = [prompt for batch in batches for prompt in batch.prompts or []]
-    if protocol is not None:
-        scoring["image_embedder"] = scoring["image_embedder"] or INCEPTION
-    embedding, judges, fallbacks, own = open_scoring(prompts, device, **scoring)
-    reference = reference or own
-    sigmas = {"kernel_image": sigma_image, "kernel_prompt": sigma_prompt}
-    kernels: Any = {name: sigma and Gaussian(sigma) for name, sigma in sigmas.items()}
-    size = PROTOCOLS[protocol] if protocol else None
-    embedding = replace(embedding, truncation=truncation, group_size=size, **kernels)
-    real: Any = load_features(reference) if reference and reference.is_file() else reference
-    judges = replace(judges, faithfulness=faithfulness)
-    reader = ImageReader(cache, workers, on_bad_image, progress=True)
-    names = [folder.resolve().name for folder in folders]
-    names = names if len({*names}) == len(names) else [*map(str, folders)]
-    for name, batch in zip(names, batches, strict=True):
-        tell(f"{name}: {batch.note}")
-    reports: list[Report] = []
-    for name, batch in zip(names, batches, strict=True):
-        if reports:  # with the kernels and reference features of the first
-            first = reports[0].inputs
-            embedding, real = embedding.with_kernels_of(first), first.reference
-        report = evaluate(
-            batch, name=name, embedding=embedding, judges=judges, references=real, reader=reader
-        )
-        report.notes.extend(fallbacks)
-        reports.append(report)
-    comparison = compare(*reports, progress=True) if len(reports) == 2 else None
-    page = save_report(output, reports, comparison)
-
-    notes = [*fallbacks, *(batch.note for batch in batches)]
-    if form == FORMATS[0]:
-        Console().print(score_table(reports, comparison))
+    with process_group(device) as group:
+        if group.count > 1 and stream is None:
+            given["cache"] = given["cache"] or output / FEATURES
+        job = group.agree(lambda: prepare(folders, group, stream, **given))
+        if stream is not None:
+            runs = streamed(job, folders, output / FEATURES, stream, group)
+        elif group.count > 1:
+            group.agree(lambda: job.embed_share((group.rank, group.count)))
+    if not group.is_first:
+        return
+    reports, comparison, is_table = list[Report](), None, form == FORMATS[0]
+    if stream is None:
+        reports = job.reports()
+        comparison = compare(*reports, progress=True) if len(reports) == 2 else None
+        page = save_report(output, reports, comparison)
+        runs = {report.name: report.scores for report in reports}
+    if is_table:
+        Console().print(score_table(runs, comparison))
     else:
-        click.echo(formatted(form, reports, comparison), nl=False)
-    show(reports, comparison, printed=notes, err=form != FORMATS[0])
-    click.echo(f"wrote {page} and, beside it, report.json and figures", err=form != FORMATS[0])
+        click.echo(formatted(form, runs, comparison), nl=False)
+    if reports:
+        show(reports, comparison, printed=job.notes, err=not is_table)
+        click.echo(f"wrote {page} and, beside it, report.json and figures", err=not is_table)
     missed = [
-        f"{report.name}: {MEASURES[name].title} is below {least:g}"
-        for report in reports
+        f"{run}: {MEASURES[name].title} is below {least:g}"
+        for run, scores in runs.items()
         for name, least in fail_below.items()
-        if name not in report.scores or report.scores[name].value < least
+        if name not in scores or scores[name].value < least
     ]
     if missed:
         tell("\n".join(missed))
@@ -260,7 +243,7 @@ def check_output(output: Path) -> None:
             f"cannot write the report to {parent}: name another folder with --output"
         )
     found = output.iterdir() if output.exists() and not read_report(output) else ()
-    if any(not entry.name.startswith(UNFINISHED[0]) for entry in found):
+    if any(not entry.name.startswith((UNFINISHED[0], FEATURES)) for entry in found):
         raise FileExistsError(
             f"--output {output} is not empty and has no report to replace: name another folder"
         )

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from io import StringIO
 
 from rich import box
@@ -10,18 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from vendi_guidance.evaluation.measures import MEASURES
-from vendi_guidance.evaluation.results import TIMES, Comparison, Report
+from vendi_guidance.evaluation.results import TIMES, Comparison, ScoreResult
 
 FORMATS = ("table", "csv", "markdown", "latex")
 NOTHING = ("–", "")  # in place of a score and its interval
 
+Runs = Mapping[str, Mapping[str, ScoreResult]]
+"""The scores of each run, by its name."""
+
 
 def score_cells(
-    reports: Sequence[Report], comparison: Comparison | None
+    runs: Runs, comparison: Comparison | None
 ) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The title of each score, and the texts and intervals of its runs and their comparison."""
     for name, measure in MEASURES.items():
-        scores = [report.scores.get(name) for report in reports]
+        scores = [run.get(name) for run in runs.values()]
         if not any(scores):
             continue
         cells = [
@@ -38,38 +41,38 @@ def score_cells(
         yield measure.title, cells
 
 
-def score_table(reports: Sequence[Report], comparison: Comparison | None = None) -> Table:
+def score_table(runs: Runs, comparison: Comparison | None = None) -> Table:
     """The scores as a table for the terminal; two runs fit into 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("score", width=None if comparison is None else 18)
-    for report in reports:
-        table.add_column(Text(report.name), justify="right")
+    for name in runs:
+        table.add_column(Text(name), justify="right")
     if comparison is not None:
         table.add_column("change", justify="right")
         table.add_column("significant?", no_wrap=True)
-    for title, cells in score_cells(reports, comparison):
+    for title, cells in score_cells(runs, comparison):
         texts = (Text(text).append(f"\n{ends}" if ends else "", "dim") for text, ends in cells)
         table.add_row(Text(title), *texts)
     return table
 
 
-def formatted(form: str, reports: Sequence[Report], comparison: Comparison | None) -> str:
+def formatted(form: str, runs: Runs, comparison: Comparison | None) -> str:
     """The scores as CSV with plain numbers, or as a table for Markdown or LaTeX (booktabs)."""
     if form == "csv":
         file = StringIO(newline="")
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["score", "run", "value", "low", "high"])
-        for report in reports:
-            for name, one in report.scores.items():
-                out.writerow([name, report.name, one.value, one.low, one.high])
+        for run, scores in runs.items():
+            for name, one in scores.items():
+                out.writerow([name, run, one.value, one.low, one.high])
         for name, it in (comparison.differences if comparison else {}).items():
             out.writerow([name, "change", it.change, it.low, it.high])
         return file.getvalue()
-    head = ["score", *(report.name for report in reports)]
+    head = ["score", *runs]
     head += [] if comparison is None else ["change", "significant?"]
     table = [
         [title, *(f"{text} ({ends})" if ends else text for text, ends in cells)]
-        for title, cells in score_cells(reports, comparison)
+        for title, cells in score_cells(runs, comparison)
     ]
     if form == "markdown":
         rows = [head, ["---"] * len(head), *table]

@@ -22,6 +22,7 @@ from vendi_guidance.scores.bandwidth import median_distance
 
 ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"
 PromptFeatures: TypeAlias = "str | PromptEmbedder | Features"
+Share: TypeAlias = tuple[int, int]
 
 # Bandwidths by embedder. The papers use 20 to 30 for DINOv2, and 0.1 to 0.8 for CLIP's prompts. In
 # the demo probe's features, images of two concepts are about 18 apart and two variants of one about
@@ -83,7 +84,8 @@ class ImageReader:
     """How image files are read and embedded.
 
     Attributes:
-        cache: folder that stores the features of files between calls; None stores nothing.
+        cache: folder that stores the features of files between calls, by path, size and time; None
+            stores nothing.
         workers: number of processes that decode files; 0 decodes in the main process.
         on_bad_image: "skip" leaves out files that cannot be read, "fail" raises at the first.
         progress: show progress bars.
@@ -116,18 +118,24 @@ class ImageReader:
         every = list(range(len(images)))
         if isinstance(embedder, (Tensor, np.ndarray)):
             features = checked(embedder, "the given features", len(images))
-            return FileFeatures(features, every, [], []), GIVEN
+            return FileFeatures(features, every, []), GIVEN
         if isinstance(embedder, str):
             embedder = open_image_embedder(embedder)
         paths = images.paths()
         if paths is None:
             features = torch.cat([embedder.embed(chunk) for chunk in images.chunks()])
-            found = FileFeatures(features, every, [], [])
+            found = FileFeatures(features, every, [])
         else:
             found = file_features(paths, embedder, **vars(self))
         features = checked(found.features, f"{embedder.name}'s features", len(found.kept))
         about = {"name": embedder.name, "settings": embedder.settings}
         return found._replace(features=features), about
+
+    def embed_share(self, images: LazyImages, embedder: ImageFeatures, share: Share) -> None:
+        """Add the features of a share (i, n) of image files, the i-th of n, to the cache, from
+        which `embed` then takes them; for several processes. ValueError as for `embed`."""
+        if (paths := images.paths()) and not isinstance(embedder, (str, Tensor, np.ndarray)):
+            file_features(paths, embedder, share=share, **vars(self))
 
 
 READER = ImageReader()
@@ -143,13 +151,12 @@ class Embedded:
     inputs: ScoreInputs
     settings: dict[str, Any]  # what the scores depend on, as JSON values
     skipped: list[BadImage]
-    broken: list[str]  # names of images with metadata that cannot be read
 
 
 def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embedded:
     """Features and kernels of a batch's images, and of its prompts, if it has any."""
     given = len(batch.images)
-    (x, kept, skipped, broken), embedder = reader.embed(batch.images, embedding.image)
+    (x, kept, skipped), embedder = reader.embed(batch.images, embedding.image)
     batch = batch.take(kept)
     kernel_x, kernel = choose_kernel(embedding.kernel_image, IMAGE_SIGMAS, embedder, x)
     settings: dict[str, Any] = {"images": len(x), "image_embedder": embedder}
@@ -168,7 +175,7 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
         inputs = replace(inputs, t=t, kernel_t=kernel_t)
         settings["prompts"] = len(set(batch.prompts))
         settings |= {"prompt_embedder": embedder, "kernel_prompt": kernel}
-    return Embedded(batch, kept, given, inputs, settings, skipped, broken)
+    return Embedded(batch, kept, given, inputs, settings, skipped)
 
 
 def embed_prompts(

@@ -13,7 +13,13 @@ from torch.nn.functional import normalize, one_hot
 
 from vendi_guidance.evaluation.attributes import Attribute
 from vendi_guidance.evaluation.confusion import reliability
-from vendi_guidance.evaluation.embedding import Embedded, ImageReader, checked, embed_prompts
+from vendi_guidance.evaluation.embedding import (
+    Embedded,
+    ImageFeatures,
+    ImageReader,
+    checked,
+    embed_prompts,
+)
 from vendi_guidance.evaluation.spread import AttributeScores, attribute_scores
 from vendi_guidance.features.base import ImageEmbedder, Labels, PromptEmbedder
 from vendi_guidance.features.probe import Probe
@@ -127,6 +133,13 @@ class Judges:
     attributes: Sequence[Attribute] = ()
     attribute_judge: AttributeJudge | None = None
     labelled: AttributeJudge | None = None
+
+    def embedders(self, image: ImageFeatures) -> list[ImageEmbedder]:
+        """The image embedders of these judges and of scores, `image`, one of each network."""
+        own: list[Any] = [self.labels, getattr(self.attribute_judge, "embedder", None), image]
+        own += [self.clip[0]] if isinstance(self.clip, tuple) else []
+        known = [it for it in own if hasattr(it, "embed")]
+        return [*{it.settings.get("sha256", id(it)): it for it in known}.values()]
 
 
 NO_JUDGES = Judges()

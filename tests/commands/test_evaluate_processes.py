@@ -1,0 +1,109 @@
+"""`vendi-guidance evaluate` in two processes, connected by gloo."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.batches_at_hand import sample_images, save_batch
+from tests.helpers.commands import succeeds
+from tests.helpers.processes import fork_team, needs_fork
+from vendi_guidance.commands import evaluate, jobs
+from vendi_guidance.evaluation.batches import as_batch
+from vendi_guidance.evaluation.embedding import Embedding, ImageReader, embed_batch
+from vendi_guidance.features import network
+from vendi_guidance.features.images import open_image_embedder
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.scores.spectra import Exact
+
+pytestmark = needs_fork
+
+COUNT = 24
+GIVEN = ("--image-embedder", "pixels:4", "--prompt-embedder", "words", "--sigma-image", "1")
+SMALL = 5  # images of a batch, so that shares have several, the last one smaller
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, unrendered) -> Path:
+    monkeypatch.setitem(open_image_embedder.__kwdefaults__, "batch_size", SMALL)
+    rows = [{"prompt": f"cat {number % 3}"} for number in range(COUNT)]
+    folder = save_batch(tmp_path / "images", sample_images(COUNT, seed=1), rows)
+    (folder / "7.png").write_bytes(b"broken")
+    (folder / "19.png").write_bytes(b"broken")
+    return folder
+
+
+def team(folder: Path, *words: object, watch=lambda rank: None) -> tuple[list[int], list[str]]:
+    """Exit statuses and outputs of two processes."""
+
+    def act(rank: int) -> None:
+        watch(rank)
+        evaluate.main([str(folder), *GIVEN, *map(str, words)])
+
+    logs = [folder.parent / f"{rank}.log" for rank in range(2)]
+    for log in logs:
+        log.unlink(missing_ok=True)
+    statuses = fork_team(act, logs)
+    return statuses, [log.read_text() for log in logs]
+
+
+def scores(report: Path) -> dict[str, float]:
+    [run] = json.loads((report / "report.json").read_text())["runs"]
+    assert len(run["skipped"]) == 2
+    return {name: score["value"] for name, score in run["scores"].items()}
+
+
+def test_two_processes_embed_a_share_each_and_the_first_writes_what_one_would(folder, tmp_path):
+    statuses, said = team(folder, "--output", tmp_path / "two", watch=refuse_more_than_a_share)
+    assert statuses == [0, 0], said
+    assert "22 images of 3 prompts" in said[0] and said[1] == ""
+    succeeds(evaluate.main, folder, *GIVEN, "--output", tmp_path / "one")
+    one, two = scores(tmp_path / "one"), scores(tmp_path / "two")
+    assert two == pytest.approx(one, rel=1e-9) and {"conditional_vendi", "rke"} <= one.keys()
+    # a second start has all features, and replaces its own report
+    statuses, said = team(folder, "--output", tmp_path / "two", watch=refuse_to_embed)
+    assert statuses == [0, 0], said
+    assert scores(tmp_path / "two") == two
+
+
+def refuse_more_than_a_share(rank: int) -> None:
+    encode, seen = network.NetworkEmbedder.encode, []
+
+    def counting(embedder, pixels):
+        seen.append(len(pixels))
+        assert sum(seen) <= 15
+        return encode(embedder, pixels)
+
+    network.NetworkEmbedder.encode = counting
+
+
+def refuse_to_embed(rank: int) -> None:
+    network.NetworkEmbedder.encode = None
+
+
+def test_what_is_wrong_is_said_once(folder, tmp_path):
+    statuses, said = team(folder, "--output", tmp_path / "two", "--reference", tmp_path / "none")
+    assert statuses == [2, 2]
+    assert said[0].count("there is no folder") == 1 and "Traceback" not in "".join(said)
+    assert "there is no folder" not in said[1]
+
+
+def test_streams_add_up_to_the_scores_of_all_images(folder, tmp_path, monkeypatch):
+    """A second start after an end on the way goes on from the parts that are done."""
+    monkeypatch.setattr(jobs, "SLICE", SMALL)
+    words = ("--stream", 1000, "--format", "csv", "--output", tmp_path / "out")
+    alone = succeeds(evaluate.main, folder, *GIVEN, *words).stdout
+    statuses, said = team(folder, *words)
+    assert statuses == [0, 0] and said[1] == "", said
+    one, two = (values(text[text.index("score,") :]) for text in (alone, said[0]))
+    assert two == pytest.approx(one, rel=1e-9) and len(one) == 6
+    given = Embedding("pixels:4", "words", kernel_image=Gaussian(1.0))
+    exact = embed_batch(as_batch(folder), given, ImageReader()).inputs.scores(Exact())
+    assert one == pytest.approx({name: exact[name] for name in one}, rel=0.1)
+    statuses, said = team(folder, *words, watch=refuse_to_embed)
+    assert statuses == [0, 0] and values(said[0][said[0].index("score,") :]) == two
+
+
+def values(text: str) -> dict[str, float]:
+    return {row["score"]: float(row["value"]) for row in csv.DictReader(text.splitlines())}

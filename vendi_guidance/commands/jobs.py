@@ -1,0 +1,169 @@
+"""The work of `vendi-guidance evaluate`, which several processes can share."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from vendi_guidance.commands.cli import tell
+from vendi_guidance.commands.run_options import PROTOCOLS
+from vendi_guidance.commands.scoring_options import Scoring, open_scoring
+from vendi_guidance.evaluation.batches import Batch, Images, as_batch
+from vendi_guidance.evaluation.embedding import (
+    IMAGE_SIGMAS,
+    PROMPT_SIGMAS,
+    ImageReader,
+    Share,
+    embed_batch,
+)
+from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.results import Report, ScoreResult
+from vendi_guidance.evaluation.streaming import Sums
+from vendi_guidance.features.base import load_features
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.runs.distributed import ProcessGroup
+from vendi_guidance.scores.spectra import RandomFourier
+
+INCEPTION = "timm:inception_v3.tv_in1k"  # of in-group Vendi
+SLICE = 8192  # images of a folder that are streamed at a time
+
+
+@dataclass(frozen=True)
+class Job:
+    """One or two folders, and how their images are scored."""
+
+    batches: list[Batch]
+    names: list[str]
+    scoring: Scoring
+    references: Images | None
+    reader: ImageReader
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user has been told before the report is made."""
+        return [*self.scoring.notes, *(batch.note for batch in self.batches)]
+
+    def embed_share(self, share: Share) -> None:
+        """Add the features of a share of all images to the reader's cache."""
+        embedding, judges, *_ = self.scoring
+        for batch in self.batches:
+            for embedder in judges.embedders(embedding.image):
+                self.reader.embed_share(batch.images, embedder, share)
+        if isinstance(self.references, Path):
+            images = as_batch(self.references, read_prompts=False).images
+            self.reader.embed_share(images, embedding.image, share)
+
+    def reports(self) -> list[Report]:
+        """A report of each folder; the second has the kernels and references of the first."""
+        embedding, judges, notes, _ = self.scoring
+        real, reports = self.references, list[Report]()
+        for name, batch in zip(self.names, self.batches, strict=True):
+            if reports:
+                first = reports[0].inputs
+                embedding, real = embedding.with_kernels_of(first), first.reference
+            how: Any = {"embedding": embedding, "judges": judges, "reader": self.reader}
+            report = evaluate(batch, name=name, references=real, **how)
+            report.notes.extend(notes)
+            reports.append(report)
+        return reports
+
+
+def prepare(
+    folders: Sequence[Path],
+    group: ProcessGroup,
+    stream: int | None,
+    *,
+    sigma_image: float | None,
+    sigma_prompt: float | None,
+    truncation: int | None,
+    reference: Path | None,
+    protocol: str | None,
+    faithfulness: str | None,
+    cache: Path | None,
+    workers: int,
+    on_bad_image: Literal["skip", "fail"],
+    **scoring: Any,
+) -> Job:
+    """List the images and open the embedders and judges that the options name."""
+    say: Callable[[str], object] = tell if group.is_first else lambda remark: None
+    # streaming reads a part at a time, of which the first tells what prompts are like
+    batches = [as_batch(parts_of(folder)[0] if stream else folder) for folder in folders]
+    without = [folder for folder, one in zip(folders, batches, strict=True) if one.prompts is None]
+    if 0 < len(without) < len(folders):
+        raise ValueError(f"{without[0]} has no prompts: to compare folders, give both prompts")
+    prompts = [prompt for batch in batches for prompt in batch.prompts or []]
+    if protocol is not None:
+        scoring["image_embedder"] = scoring["image_embedder"] or INCEPTION
+    found = open_scoring(prompts, group.device, tell=say, **scoring)
+    sigmas = {"kernel_image": sigma_image, "kernel_prompt": sigma_prompt}
+    kernels: Any = {name: sigma and Gaussian(sigma) for name, sigma in sigmas.items()}
+    size = PROTOCOLS[protocol] if protocol else None
+    embedding = replace(found.embedding, truncation=truncation, group_size=size, **kernels)
+    judges = replace(found.judges, faithfulness=faithfulness)
+    reference = reference or found.reference
+    real: Any = load_features(reference) if reference and reference.is_file() else reference
+    names = [folder.resolve().name for folder in folders]
+    names = names if len({*names}) == len(names) else [*map(str, folders)]
+    for name, batch in zip(names, batches, strict=True):
+        say(f"{name}: {batch.note}")
+    reader = ImageReader(cache, workers, on_bad_image, progress=group.is_first)
+    return Job(batches, names, found._replace(embedding=embedding, judges=judges), real, reader)
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """What is streamed one after the other: the `.tar` files in a folder, or the folder."""
+    return sorted(folder.glob("*.tar")) or [folder]
+
+
+def streamed(
+    job: Job, folders: Sequence[Path], kept: Path, features: int, group: ProcessGroup
+) -> dict[str, dict[str, ScoreResult]]:
+    """Scores of each folder by random Fourier features, in the first process. The processes take
+    turns in its parts and keep their sums in the folder `kept`: a new start goes on from them."""
+    embedding = job.scoring.embedding
+    spectrum, kept_by = RandomFourier(features), {}
+    given: dict[str, Any] = {"image": (embedding.kernel_image, IMAGE_SIGMAS, embedding.image)}
+    if job.batches[0].prompts is not None:
+        given["prompt"] = (embedding.kernel_prompt, PROMPT_SIGMAS, embedding.prompt)
+    for what, (kernel, usual, embedder) in given.items():
+        name = getattr(embedder, "name", "")
+        if kernel is None and name not in usual:
+            raise ValueError(f"--stream needs --sigma-{what}: {name} has no usual bandwidth")
+        kept_by[what] = [name, getattr(embedder, "settings", {}), repr(kernel)]
+    found = {}
+    for name, folder in zip(job.names, folders, strict=True):
+        text = json.dumps([str(folder.resolve()), kept_by, features, group.count, group.rank])
+        path = kept / f"sums-{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors"
+
+        def add(folder: Path = folder, path: Path = path) -> Sums:
+            sums = Sums.load(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for part, read in shares_of(folder, group):
+                if part not in sums.done:
+                    sums.add(part, embed_batch(read(), embedding, job.reader), spectrum)
+                    sums.save(path)
+            return sums
+
+        own, total = group.agree(add), Sums()
+        for count, of in group.share(own.count, **own.of):
+            total.merge(Sums(count, [], of))
+        basis = f"{features:,} random Fourier features; n = {total.count:,}"
+        scores = total.scores() if group.is_first else {}
+        found[name] = {key: ScoreResult(value, None, None, basis) for key, value in scores.items()}
+    return found
+
+
+def shares_of(folder: Path, group: ProcessGroup) -> Iterator[tuple[str, Callable[[], Batch]]]:
+    """This process's parts of a folder, by name: whole `.tar` files, or some images at a time."""
+    if len(parts := parts_of(folder)) > 1:
+        own = parts[group.rank :: group.count]
+        yield from ((part.name, partial(as_batch, part)) for part in own)
+        return
+    batch = as_batch(folder)
+    n = len(batch.images)
+    for start in range(group.rank * SLICE, n, group.count * SLICE):
+        rows = range(start, min(start + SLICE, n))
+        yield f"{start} of {n}", partial(batch.take, rows)

@@ -1,0 +1,75 @@
+"""Scores of more images than fit in memory: random Fourier features in one pass (FKEA).
+
+With z the feature map of a kernel, the eigenvalues of sum_i z(x_i) z(x_i)^T / n are about those of
+K/n. These sums have a fixed size, whatever n is, and those of several processes add up.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vendi_guidance.evaluation.embedding import Embedded
+from vendi_guidance.kernels.parts import Part
+from vendi_guidance.kernels.precision import isolated
+from vendi_guidance.scores.entropy import Entropy
+from vendi_guidance.scores.functional import Parts
+from vendi_guidance.scores.linalg import matrix_entropy, second_moments
+from vendi_guidance.scores.spectra import RandomFourier
+from vendi_guidance.storage.tensors import load_tensors, save_tensors
+
+
+@dataclass
+class Sums:
+    """The number of images so far, the parts of a folder that are done, and sum_i z z^T of images
+    ("x"), of prompts ("t") and of both ("joint")."""
+
+    count: int = 0
+    done: list[str] = field(default_factory=list)
+    of: dict[str, Tensor] = field(default_factory=dict)
+
+    @isolated()
+    def add(self, part: str, found: Embedded, spectrum: RandomFourier) -> None:
+        """Add the images of the part with this name."""
+        x, t, kernel_t = found.inputs.x, found.inputs.t, found.inputs.kernel_t
+        parts: dict[str, Part] = {"x": Part(found.inputs.kernel_x)}
+        if t is not None and kernel_t is not None:
+            parts = Parts.of(found.inputs.kernel_x, kernel_t, x.shape[1])._asdict()
+            x = torch.cat([x, t], dim=1)
+        moments = second_moments(x, spectrum.maps([*parts.values()], x.shape[1]))
+        of = {name: len(x) * mean for name, mean in zip(parts, moments, strict=True)}
+        self.merge(Sums(len(x), [part], of))
+
+    def merge(self, other: "Sums") -> None:
+        """Add the sums of other images. ValueError if only some images have prompts."""
+        if self.count and other.count and self.of.keys() != other.of.keys():
+            raise ValueError("only some of the images have prompts: score those without alone")
+        self.count += other.count
+        self.done += other.done
+        self.of |= {name: self.of.get(name, 0) + moment for name, moment in other.of.items()}
+
+    @isolated()
+    def scores(self) -> dict[str, float]:
+        """Scores of orders 1 and 2, by their names in `measures.MEASURES`."""
+        found: dict[str, float] = {}
+        for name, order in (("vendi", 1), ("rke", 2)):
+            entropy, n = Entropy(order), self.count
+            h = {part: matrix_entropy(total / n, entropy) for part, total in self.of.items()}
+            logs = {name: h["x"]}
+            if "t" in h:
+                logs[f"conditional_{name}"] = h["joint"] - h["t"]
+                logs[f"information_{name}"] = h["x"] + h["t"] - h["joint"]
+            found |= {key: float(log.exp()) for key, log in logs.items()}
+        return found
+
+    def save(self, path: Path) -> None:
+        save_tensors(path, self.of, {"count": self.count, "done": self.done})
+
+    @classmethod
+    def load(cls, path: Path) -> "Sums":
+        """What `save` wrote; nothing if there is no such file."""
+        if not path.is_file():
+            return cls()
+        header, of = load_tensors(path)
+        return cls(header["count"], header["done"], of)
