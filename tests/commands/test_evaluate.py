@@ -82,7 +82,8 @@ def test_two_runs_are_compared_by_the_papers_scores_and_intervals(evaluated, tmp
         assert scores["seconds_per_image"]["value"] == 0.5
         assert 0 <= scores["clip_score"]["value"] <= 100  # 0 if no image is like its prompt
         assert scores["clip_score"]["basis"] == f"clip clip; n = {COUNT}"
-        for name in ("kernel_distance", "conditional_vendi", "vendi", "in_batch_similarity"):
+        assert scores["spread_beside_text"]["basis"] == f"clip clip; n = {COUNT}"
+        for name in ("kernel_distance", "conditional_vendi", "vendi", "pairwise_distance"):
             assert scores[name]["low"] <= scores[name]["value"] <= scores[name]["high"]
             assert f"n = {COUNT}" in scores[name]["basis"]
             found = both["comparison"]["differences"][name]

@@ -27,7 +27,7 @@ from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.features.base import FromFunction, Labels
 from vendi_guidance.kernels.standard import Cosine, Gaussian
 from vendi_guidance.scores import functional as scores, references as fidelity
-from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
+from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity, pairwise_distance
 from vendi_guidance.scores.spectra import Exact
 
 KERNELS = EMBEDDING.kernel_image, EMBEDDING.kernel_prompt
@@ -63,6 +63,7 @@ def test_every_score_is_that_of_the_features():
     real = COLOURS.embed(reference)
     expected = {
         "in_batch_similarity": in_batch_similarity(x, prompts(24)),
+        "pairwise_distance": pairwise_distance(x, prompts(24)),
         "group_vendi": group_vendi(x, prompts(24), 3),
         "kernel_distance": fidelity.kernel_distance(x, real),
         "frechet_distance": fidelity.frechet_distance(x, real),
@@ -203,6 +204,7 @@ def test_one_image_and_images_that_are_all_alike_score_one():
         said = f"in-batch similarity {why}, in-group Vendi {why}."
         assert any(said in note for note in report.notes) == (not level)
         assert found.pop("in_batch_similarity", None) == (pytest.approx(1) if level else None)
+        assert found.pop("pairwise_distance", 0) == pytest.approx(0)
         assert found == pytest.approx(dict.fromkeys(found, 1.0))
 
 

@@ -78,7 +78,8 @@ def test_half_a_character_is_a_question_mark(tmp_path):
 def test_a_score_that_only_one_run_has_is_no_change():
     cats = ["cat"] * 16
     runs = [report_of(16, prompts=cats, labels=x) for x in (labels_of(cats, cats), None)]
-    columns = score_table({run.name: run.scores for run in runs}, compare(*runs)).columns
+    both = {"a": runs[0].scores, "b": runs[1].scores}
+    columns = score_table(both, compare(*runs)).columns
     rows = zip(*(map(str, column.cells) for column in columns), strict=True)
     assert ("prompt fidelity", "1.000", "–", "–", "–") in rows
 
@@ -95,8 +96,8 @@ def test_an_image_that_has_gone_since_it_was_scored_is_shown_blank(tmp_path, cap
 def test_the_table_of_two_runs_fits_80_columns(comparison):
     console = Console(width=80)
     with console.capture() as printed:
-        both = comparison.first, comparison.second
-        console.print(score_table({run.name: run.scores for run in both}, comparison))
+        both = {"without": comparison.first.scores, "with": comparison.second.scores}
+        console.print(score_table(both, comparison))
     assert "significant? \n" in printed.get()
 
 

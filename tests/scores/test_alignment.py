@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from tests.helpers.every_score import normal
-from vendi_guidance.scores import clip_score, group_vendi, in_batch_similarity
+from vendi_guidance.scores import (
+    clip_score,
+    group_vendi,
+    in_batch_similarity,
+    pairwise_distance,
+    projection_spreads,
+    seed_identifiability,
+)
 
 
 def test_in_batch_similarity_is_the_mean_cosine_of_pairs_with_the_same_prompt():
@@ -41,6 +48,55 @@ def test_the_clip_score_is_the_mean_cosine_in_percent_and_no_image_counts_less_t
     opposite = torch.cat([prompts[:20], -prompts[20:]])
     scores = clip_score(images, prompts)
     assert torch.equal(clip_score(images, opposite), torch.cat([scores[:20], torch.zeros(10)]))
+
+
+PROMPTS = ["ear"] * 6 + ["nose"] * 4 + ["leg"]
+
+
+def unit(x):
+    return x.numpy() / np.linalg.norm(x.numpy(), axis=1, keepdims=True)
+
+
+def test_pairwise_distance_is_the_mean_over_prompts_of_the_mean_over_pairs():
+    x = unit(normal(0, 11, 5))
+    of_prompts = [
+        np.mean([1 - x[i] @ x[j] for i, j in itertools.combinations(rows, 2)])
+        for rows in (range(6), range(6, 10))
+    ]
+    found = pairwise_distance(normal(0, 11, 5), PROMPTS)
+    assert found == pytest.approx(np.mean(of_prompts), rel=1e-10)
+    assert pairwise_distance(torch.ones(2, 2), ["a", "b"]) is None
+
+
+def test_projection_spreads_are_along_the_text_and_along_the_main_direction_beside_it():
+    x, t = normal(0, 11, 5), normal(1, 3, 5)[[0] * 6 + [1] * 4 + [2]]
+    expected = []
+    for rows in (slice(0, 6), slice(6, 10)):
+        images, text = unit(x)[rows], unit(t)[rows][0]
+        along = images @ text
+        beside = images - np.outer(along, text)
+        _, vectors = np.linalg.eigh(np.cov(beside.T))
+        assert abs(vectors[:, -1] @ text) < 1e-12
+        expected.append([np.ptp(along), np.ptp(beside @ vectors[:, -1])])
+    found = projection_spreads(x, t, PROMPTS)
+    assert found == pytest.approx(np.mean(expected, axis=0), rel=1e-10)
+    assert projection_spreads(torch.ones(2, 2), torch.ones(2, 2), ["a", "b"]) is None
+
+
+def test_seeds_are_told_by_a_linear_probe_of_other_prompts():
+    seeds, prompts = list(range(4)) * 5, [f"prompt {number // 4}" for number in range(20)]
+    offsets = 0.3 * normal(3, 4, 6)[seeds]
+    x = normal(0, 5, 6).repeat_interleave(4, 0) + offsets + 0.2 * normal(2, 20, 6)
+    a = unit(x).reshape(5, 4, 6)
+    a = (a - a.mean(axis=1, keepdims=True)).reshape(20, 6)
+    right, half = 0, np.arange(20) // 4 % 2
+    for train, test in ((half == 0, half == 1), (half == 1, half == 0)):
+        ridge = np.linalg.inv(a[train].T @ a[train] + np.eye(6)) @ a[train].T
+        found = (a[test] @ ridge @ np.eye(4)[seeds][train]).argmax(axis=1)
+        right += (found == np.array(seeds)[test]).sum()
+    assert seed_identifiability(x, seeds, prompts) == pytest.approx(right / 20, rel=1e-10)
+    assert 0.25 < right / 20 < 1
+    assert seed_identifiability(x, list(range(20)), prompts) is None  # no seed is used twice
 
 
 def test_what_cannot_be_compared_is_refused():

@@ -165,6 +165,8 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
     columns = {}
     with suppress(ValueError):  # not known
         columns["seconds_per_image"] = batch.column("seconds")
+    seeds = [row.get("seed") for row in batch.rows or ()]
+    scored["seeds"] = seeds if seeds and all(isinstance(it, int) for it in seeds) else None
     inputs = ScoreInputs(x, kernel_x, prompts=batch.prompts, columns=columns, **scored)
     if batch.prompts is not None:
         if isinstance(embedding.prompt, (Tensor, np.ndarray)):

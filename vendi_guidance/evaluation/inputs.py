@@ -13,7 +13,13 @@ from torch import Tensor
 from vendi_guidance.features.base import Labels
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.kernels.precision import isolated
-from vendi_guidance.scores.alignment import group_vendi, in_batch_similarity
+from vendi_guidance.scores.alignment import (
+    group_vendi,
+    in_batch_similarity,
+    pairwise_distance,
+    projection_spreads,
+    seed_identifiability,
+)
 from vendi_guidance.scores.entropy import Entropy, normalised_entropy
 from vendi_guidance.scores.functional import Parts
 from vendi_guidance.scores.groups import rows_by_label
@@ -37,6 +43,8 @@ class ScoreInputs:
     labels: Labels | None = None  # at least one prompt asks for a known label
     reference: Tensor | None = None  # (m, d) features of real images
     group_size: int | None = None  # images in a group of in-group Vendi
+    clip: tuple[Tensor, Tensor] | None = None  # (n, d) features of images and prompts by one CLIP
+    seeds: Sequence[Hashable] | None = None
     # (n,) numbers of the images, by the score that is their mean; NaN if an image has none
     columns: Mapping[str, Tensor] = field(default_factory=dict)
     # of each attribute, the rows of the images whose prompts leave it open, and (m, values)
@@ -50,8 +58,11 @@ class ScoreInputs:
         """The inputs of a subset of the images, given by (b,) row numbers."""
         kept: dict[str, Any] = {"t": None if self.t is None else self.t[rows]}
         kept["columns"] = {name: column[rows] for name, column in self.columns.items()}
-        if self.prompts is not None:
-            kept["prompts"] = [self.prompts[row] for row in rows.tolist()]
+        for name in ("prompts", "seeds"):
+            if (column := getattr(self, name)) is not None:
+                kept[name] = [column[row] for row in rows.tolist()]
+        if self.clip is not None:
+            kept["clip"] = (self.clip[0][rows], self.clip[1][rows])
         if self.labels is not None:
             kept["labels"] = self.labels.take(rows.tolist())
         if self.left_open:
@@ -108,10 +119,19 @@ class ScoreInputs:
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
         if self.prompts is not None and self.x.any(1).all():
-            if (similarity := in_batch_similarity(self.x, self.prompts)) is not None:
-                yield "in_batch_similarity", similarity
-            if self.group_size and (found := group_vendi(self.x, self.prompts, self.group_size)):
-                yield "group_vendi", found
+            x, prompts = self.x, self.prompts
+            found = {
+                "in_batch_similarity": in_batch_similarity(x, prompts),
+                "pairwise_distance": pairwise_distance(x, prompts),
+            }
+            if self.group_size is not None:
+                found["group_vendi"] = group_vendi(x, prompts, self.group_size)
+            if self.seeds is not None:
+                found["seed_identifiability"] = seed_identifiability(x, self.seeds, prompts)
+            yield from ((name, value) for name, value in found.items() if value is not None)
+        if self.clip is not None and self.prompts is not None:
+            spreads = projection_spreads(*self.clip, self.prompts)
+            yield from zip(("spread_along_text", "spread_beside_text"), spreads or (), strict=False)
         if self.labels is not None and (fidelity := prompt_fidelity(self.labels)) is not None:
             yield "fidelity", fidelity
             if self.prompts is not None:

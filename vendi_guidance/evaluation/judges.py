@@ -157,6 +157,7 @@ def judge_images(found: Embedded, judges: Judges, reader: ImageReader) -> Embedd
         clip_x, settings["clip_score"] = reader.embed(batch.images, clip[0])
         clip_t, _ = embed_prompts(batch.prompts or [], clip[1])
         columns["clip_score"] = clip_score(clip_x.features, clip_t)
+        inputs = replace(inputs, clip=(clip_x.features, clip_t))
     given = judges.faithfulness
     if isinstance(given, str):
         settings["faithfulness"] = {"name": f"column {given}"}

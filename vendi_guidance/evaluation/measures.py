@@ -57,11 +57,25 @@ SECTIONS: dict[str, dict[str, Measure]] = {
         "looks_per_prompt": Measure(
             "looks per prompt", "distinct correct looks among a prompt's images", ".2f", True, low=0
         ),
+        "grade": _share("GRADE", "normalised entropy of what prompts leave open, by attribute"),
+    },
+    "As papers report it": {
         "group_vendi": _count("in-group Vendi", "distinct images in a group of one prompt's"),
         "in_batch_similarity": Measure(
             "in-batch similarity", "mean cosine of two images of a prompt", ".3f", False, -1, -1, 1
         ),
-        "grade": _share("GRADE", "normalised entropy of what prompts leave open, by attribute"),
+        "pairwise_distance": Measure(
+            "pairwise distance", "1 - that, mean over prompts instead of pairs", low=0, high=2
+        ),
+        "spread_along_text": Measure(
+            "spread along text", "max - min of a prompt's images along its text", low=0, high=2
+        ),
+        "spread_beside_text": Measure(
+            "spread beside text", "the same along their principal other direction", low=0, high=2
+        ),
+        "seed_identifiability": Measure(
+            "seed identifiability", "accuracy of a linear probe of the seed", ".3f", False, -1, 0, 1
+        ),
     },
     "Fidelity": {
         "fidelity": _share("prompt fidelity", "share of images that show what the prompt asks for"),
@@ -106,7 +120,9 @@ def basis(name: str, settings: dict[str, Any]) -> str:
         return f"labels; n = {settings['labeled']:,}"
     if name == "group_vendi":
         return f"{images}, cosine; groups of {settings['group_size']}, {n}"
-    if name == "in_batch_similarity":
+    if name.startswith("spread"):
+        return f"{describe_embedder(settings['clip_score'])}; {n}"
+    if name in SECTIONS["As papers report it"]:
         return f"{images}; {n}"
     if name in SECTIONS["Against the reference images"]:
         neighbours = 1 if name == "authenticity" else NEIGHBOURS

@@ -4,6 +4,9 @@ from vendi_guidance.scores.alignment import (
     clip_score as clip_score,
     group_vendi as group_vendi,
     in_batch_similarity as in_batch_similarity,
+    pairwise_distance as pairwise_distance,
+    projection_spreads as projection_spreads,
+    seed_identifiability as seed_identifiability,
 )
 from vendi_guidance.scores.bandwidth import median_distance as median_distance
 from vendi_guidance.scores.functional import intdiv as intdiv
