@@ -26,7 +26,7 @@ from vendi_guidance import Gaussian
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.features.probe import load_probe
 from vendi_guidance.features.prompts import open_prompt_embedder
-from vendi_guidance.scores import RandomFourier, find_modes
+from vendi_guidance.scores import find_modes
 from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.imagefolder import save_image
 
@@ -105,16 +105,14 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
 
 @main.command("mnist-modes", cls=Command, context_settings={"show_default": True})
 @output_option
-@click.option("--features", type=click.IntRange(min=1), default=4000, help="Random features.")
-def mnist_modes(output: Path, features: int) -> None:
-    """Agreement of the modes of MNIST's pixels with its digits (FKEA).
+def mnist_modes(output: Path) -> None:
+    """Agreement of the modes of MNIST's pixels with its digits (FKEA, figure 2).
 
     For each of the ten leading modes, prints the commonest digit of its top 20 images and the share
     of images that show it. The figure has a row with the top images of each mode.
     """
     pixels, labels = mnist_data()
-    spectrum = RandomFourier(features)
-    modes = find_modes(pixels / 255, PIXEL_KERNEL, count=MODES, top=TOP, spectrum=spectrum)
+    modes = find_modes(pixels / 255, PIXEL_KERNEL, count=MODES, top=TOP)
     rows = [list(mode.rows) for mode in modes]
     leaders = [Counter(labels[own].tolist()).most_common(1)[0] for own in rows]
     for mode, (digit, count) in zip(modes, leaders, strict=True):

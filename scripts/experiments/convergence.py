@@ -8,19 +8,21 @@ and all scores with a cosine kernel converge (Ospanov & Farnia, UAI 2025, figure
   python -m scripts.experiments convergence --output docs/figures/convergence.png
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from matplotlib.figure import Figure
+from torch import Tensor
 from tqdm import tqdm
 
 from vendi_guidance import Cosine, Gaussian, rke, vendi
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.kernels.base import Kernel
 from vendi_guidance.scores import RandomFourier, convergence
-from vendi_guidance.scores.intervals import Score
 from vendi_guidance.storage.files import whole_file
 
 # The colours of Okabe and Ito, which colour-blind readers can distinguish.
@@ -33,7 +35,8 @@ ITEMS, MODES, DIMENSION, SIGMA, REPEATS = 3000, 20, 64, 9.0, 8
 KEPT = 300
 """Number of eigenvalues and of random Fourier features."""
 
-PANELS: dict[str, tuple[Kernel, dict[str, tuple[str, Score, dict[str, Any]]]]] = {
+Curves = dict[str, tuple[str, Callable[..., Tensor], dict[str, Any]]]
+PANELS: dict[str, tuple[Kernel, Curves]] = {
     f"Gaussian kernel, σ = {SIGMA:g}": (
         Gaussian(SIGMA),
         {
@@ -46,6 +49,10 @@ PANELS: dict[str, tuple[Kernel, dict[str, tuple[str, Score, dict[str, Any]]]]] =
     "cosine kernel": (Cosine(), {"Vendi": (VERMILION, vendi, {}), "RKE": (BLACK, rke, {})}),
 }
 """Title -> kernel, and name of a curve -> its colour, score and options."""
+
+
+def score_of(x: np.ndarray, score: Callable[..., Tensor], rows: Tensor) -> Tensor:
+    return score(x[rows])
 
 
 output_option = click.option(
@@ -66,7 +73,8 @@ def main(output: Path, items: int) -> None:
     for ax, (title, (kernel, curves)) in zip(panels, PANELS.items(), strict=True):
         ax.set_prop_cycle(color=[colour for colour, _, _ in curves.values()])
         for name, (_, score, options) in tqdm(curves.items(), title, leave=False, disable=None):
-            curve = convergence(score, x, kernel, sizes=sizes, repeats=REPEATS, **options)
+            of_rows = partial(score_of, x, partial(score, kernel=kernel, **options))
+            curve = convergence(of_rows, items, sizes=sizes, repeats=REPEATS)
             curve.plot(ax, name)
         ax.set(xlim=(0, None), ylim=(0, None), xlabel="items")
         ax.set_title(title, loc="left", fontsize=11)

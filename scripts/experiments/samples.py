@@ -18,7 +18,7 @@ Scores = dict[str, np.ndarray]
 SCORES: dict[str, Callable[..., Tensor]] = {
     "Vendi": functional.vendi,
     "Conditional-Vendi": functional.conditional_vendi,
-    "IntDiv": functional.intdiv,
+    "IntDiv": lambda x, kernel: 1 - kernel.gram(x).double().mean(),  # mean dissimilarity
 }
 
 

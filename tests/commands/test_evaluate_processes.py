@@ -15,7 +15,6 @@ from vendi_guidance.evaluation.embedding import Embedding, ImageReader, embed_ba
 from vendi_guidance.features import network
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.standard import Gaussian
-from vendi_guidance.scores.spectra import Exact
 
 pytestmark = needs_fork
 
@@ -99,7 +98,7 @@ def test_streams_add_up_to_the_scores_of_all_images(folder, tmp_path, monkeypatc
     one, two = (values(text[text.index("score,") :]) for text in (alone, said[0]))
     assert two == pytest.approx(one, rel=1e-9) and len(one) == 6
     given = Embedding("pixels:4", "words", kernel_image=Gaussian(1.0))
-    exact = embed_batch(as_batch(folder), given, ImageReader()).inputs.scores(Exact())
+    exact = embed_batch(as_batch(folder), given, ImageReader()).inputs.scores()
     assert one == pytest.approx({name: exact[name] for name in one}, rel=0.1)
     statuses, said = team(folder, *words, watch=refuse_to_embed)
     assert statuses == [0, 0] and values(said[0][said[0].index("score,") :]) == two

@@ -30,7 +30,6 @@ def scores_of(n: int) -> dict[str, Callable[..., Any]]:
         "conditional_rke": lambda x, t, k, j, s: scores.conditional_rke(x, t, k, j, spectrum=s),
         "information_vendi": lambda x, t, k, j, s: scores.information_vendi(x, t, k, j, spectrum=s),
         "information_rke": lambda x, t, k, j, s: scores.information_rke(x, t, k, j, spectrum=s),
-        "intdiv": lambda x, t, k, j, s: scores.intdiv(x, k),
     }
 
 

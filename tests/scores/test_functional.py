@@ -24,11 +24,10 @@ from vendi_guidance.scores.functional import (
     conditional_vendi,
     information_rke,
     information_vendi,
-    intdiv,
     rke,
     vendi,
 )
-from vendi_guidance.scores.spectra import Exact, Lanczos, RandomFourier
+from vendi_guidance.scores.spectra import Exact, RandomFourier
 
 KERNELS = [Gaussian(0.8), Cosine()]
 PAIRS = [(a, b) for a in (Gaussian(0.8), Cosine()) for b in (Gaussian(1.9), Cosine())]
@@ -102,7 +101,7 @@ def test_vendi_agrees_with_the_vendi_score_package(kernel, order):
         assert tuple(map(float, found)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("spectrum", [Exact(), RandomFourier(30), Lanczos()])
+@pytest.mark.parametrize("spectrum", [Exact(), RandomFourier(30)])
 @settings(deadline=None, max_examples=15)
 @given(samples(), renyi_orders, st.data())
 def test_repeating_an_item_is_weighting_it(spectrum, sample, order, data):
@@ -160,7 +159,6 @@ def test_order_two_over_many_tiles_is_that_of_the_whole_matrix(pair):
     ):
         found = short(*items, *kernels), long(*items, *kernels, **whole)
         assert tuple(map(float, found)) == pytest.approx((float(expected),) * 2)
-    assert float(intdiv(x, pair[0])) == pytest.approx(float(1 - gram_x.mean()))
 
 
 @every_score
@@ -212,5 +210,3 @@ def test_copies_have_the_scores_of_the_definition(kind, width, dtype, kernel):
         assert float(vendi(x, k, order=order)) == expected
         assert float(conditional_vendi(x, t, k, k, order=order)) == expected
         assert float(information_vendi(x, t, k, k, order=order)) == pytest.approx(1, **near)
-    mean = (17 + 8 * alike) / 25 if kind == "all but one alike" else 1
-    assert float(intdiv(x, k)) == pytest.approx(1 - mean, **near)

@@ -54,7 +54,7 @@ def test_what_prompts_name_is_no_diversity_of_the_model(named):
         ["digits", "--items", 20, "--repeats", 2],
         ["named", "--images-per-prompt", 1, "--steps", 4, "--looks", 2],
         ["convergence", "--items", 120],
-        ["mnist-modes", "--features", 20],
+        ["mnist-modes"],
     ],
 )
 def test_each_experiment_draws_its_figure_and_tells_its_numbers(words, tmp_path, monkeypatch):

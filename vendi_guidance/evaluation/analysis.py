@@ -13,7 +13,6 @@ from vendi_guidance.scores.functional import conditional_vendi, vendi
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.intervals import CURVES_FROM, Convergence, convergence, eight_sizes
 from vendi_guidance.scores.modes import Mode, find_modes
-from vendi_guidance.scores.spectra import Exact
 
 DENSE_UP_TO = 2000  # most images whose eigenvectors are computed: a random sample of larger batches
 NEAR = 0.95  # least similarity of near-duplicates: most images saved again as JPEG have more
@@ -51,7 +50,7 @@ def analyse(inputs: ScoreInputs) -> Analysis:
     part = inputs.take(sample)
     similarities = part.kernel_x.gram(part.x).triu(1).flatten()
     closest = similarities.topk(min(LISTED, len(similarities)))
-    modes = find_modes(part.x, part.kernel_x, count=6, top=8, spectrum=Exact())
+    modes = find_modes(part.x, part.kernel_x, count=6, top=8)
     return Analysis(
         groups=_groups(inputs),
         modes=[replace(mode, rows=tuple(sample[list(mode.rows)].tolist())) for mode in modes],
@@ -81,10 +80,14 @@ def _convergence(inputs: ScoreInputs) -> dict[str, Convergence]:
     if len(inputs) < CURVES_FROM:
         return curves
     sizes = eight_sizes(min(len(inputs), CURVE_UP_TO))
-    x, t, kernels = inputs.x, inputs.t, (inputs.kernel_x, inputs.kernel_t)
-    curves["vendi"] = convergence(vendi, x, kernels[0], sizes=sizes)
-    if t is not None:
-        curves["conditional_vendi"] = convergence(conditional_vendi, x, t, *kernels, sizes=sizes)
+    x, t, kernel_x, kernel_t = inputs.x, inputs.t, inputs.kernel_x, inputs.kernel_t
+    curves["vendi"] = convergence(lambda rows: vendi(x[rows], kernel_x), len(x), sizes=sizes)
+    if t is not None and kernel_t is not None:
+
+        def score(rows: Tensor) -> Tensor:
+            return conditional_vendi(x[rows], t[rows], kernel_x, kernel_t)
+
+        curves["conditional_vendi"] = convergence(score, len(x), sizes=sizes)
     return curves
 
 
@@ -103,4 +106,4 @@ def _within_prompts(inputs: ScoreInputs) -> dict[str, Convergence]:
         return vendi_of_each(grams[:, rows[:, None], rows]).mean()
 
     sizes = sorted({-(-n * part // 16) for part in range(1, 17)})
-    return {"within_prompt": convergence(score, torch.arange(n, device="cpu"), sizes=sizes)}
+    return {"within_prompt": convergence(score, n, sizes=sizes)}

@@ -30,11 +30,10 @@ from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
 from vendi_guidance.scores.groups import rows_by_label
-from vendi_guidance.scores.spectra import Exact, Lanczos, Spectrum
 from vendi_guidance.scores.subsampling import LEVEL, Subsamples, subsample
 
 # settings that may differ between reports that are compared
-INCIDENTAL = {"images", "prompts", "labeled", "references", "spectrum", "interval"}
+INCIDENTAL = {"images", "prompts", "labeled", "references", "interval"}
 
 
 def evaluate(
@@ -87,12 +86,10 @@ def evaluate(
     inputs, settings = replace(judged.inputs, reference=real), judged.settings
     if real is not None:
         settings["references"] = len(real)
-    spectrum = spectrum_for(len(inputs))
-    settings["spectrum"] = {"name": type(spectrum).__name__, **vars(spectrum)}
     subsamples = subsample([inputs.prompts], [len(inputs)])
     drawn = {"level": LEVEL, "drawn": subsamples.unit}
     settings["interval"] = drawn if subsamples.parts else None
-    found = inputs.scores(spectrum)
+    found = inputs.scores()
     values = {key: value for key, value in found.items() if isfinite(value)}
     [of_parts] = subsample_scores([inputs], subsamples, reader.progress)
     scores = {}
@@ -171,16 +168,11 @@ def compare(first: Report, second: Report, *, progress: bool = False) -> Compari
     inputs = [batch.take(rows) for batch, rows in zip(inputs, _matching_rows(*inputs), strict=True)]
     n = len(inputs[0])
     subsamples = subsample([batch.prompts for batch in inputs], [n, n])
-    scores = [[batch.scores(spectrum_for(n)) for batch in inputs]]
+    scores = [[batch.scores() for batch in inputs]]
     scores += map(list, zip(*subsample_scores(inputs, subsamples, progress), strict=True))
     names = [name for name in MEASURES if all(name in found for found in scores[0])]
     differences = {name: _difference(name, scores, subsamples) for name in names}
     return Comparison(first, second, differences, n, subsamples.unit, subsamples.paired)
-
-
-def spectrum_for(n: int) -> Spectrum:
-    """How to compute entropies of n images, exactly if that takes only seconds."""
-    return Exact() if n <= 3000 else Lanczos()
 
 
 def subsample_scores(
@@ -198,7 +190,7 @@ def subsample_scores(
     found: list[list[dict[str, float]]] = [[] for _ in batches]
     for part in tqdm(subsamples.parts, "intervals", disable=None if progress else True):
         for batch, rows, scores in zip(smaller, part, found, strict=True):
-            scores.append(batch.take(rows).scores(Exact()))  # at most `LARGEST_PART` images
+            scores.append(batch.take(rows).scores())  # at most `LARGEST_PART` images
     return found
 
 

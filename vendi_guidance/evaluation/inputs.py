@@ -21,13 +21,17 @@ from vendi_guidance.scores.alignment import (
     seed_identifiability,
 )
 from vendi_guidance.scores.entropy import Entropy, normalised_entropy
-from vendi_guidance.scores.functional import Parts
+from vendi_guidance.scores.functional import EXACT, Parts
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.references import frechet_distance, kernel_distance, manifold_scores
-from vendi_guidance.scores.spectra import Exact, Spectrum
 
-MOST = 20_000  # images of which entropies of order 1 are computed; more do not fit in memory
+MOST = 4000  # images of which entropies of order 1 are computed, in about ten seconds each
 NEIGHBOURS = 5  # k of the balls in precision, recall, density and coverage
+
+
+def most_for(truncation: int | None) -> int:
+    """Images of which entropies of order 1 are computed: enough for this truncation to matter."""
+    return max(MOST, 2 * (truncation or 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,21 +76,20 @@ class ScoreInputs:
             kept["left_open"] = [(own[own >= 0], p[own >= 0]) for own, p in moved]
         return replace(self, x=self.x[rows], **kept)
 
-    def vendi_scores(self, entropy: Entropy, spectrum: Spectrum) -> dict[str, float]:
+    def vendi_scores(self, entropy: Entropy) -> dict[str, float]:
         """The Vendi score, exp H(X), and its two factors if there are prompts.
 
         H(X) = H(X|T) + I(X;T): what the model adds, and what the prompts explain.
         """
         if self.t is None or self.kernel_t is None:
-            return {"vendi": float(spectrum.entropy(self.x, self.kernel_x, entropy).exp())}
+            return {"vendi": float(EXACT.entropy(self.x, self.kernel_x, entropy).exp())}
         rows = torch.cat([self.x, self.t], dim=1)
         parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
-        h_x, h_joint = map(float, spectrum.entropies(rows, [parts.x, parts.joint], entropy))
+        h_x, h_joint = map(float, EXACT.entropies(rows, [parts.x, parts.joint], entropy))
         # distinct prompts, weighted by their shares, have the nonzero eigenvalues of K_T/n
         prompts, counts = torch.unique(self.t, dim=0, return_counts=True)
-        spectrum_t = Exact() if len(prompts) <= 4000 else spectrum
         shares = counts.double() / len(self.t)
-        h_t = float(spectrum_t.entropy(prompts, self.kernel_t, entropy, shares))
+        h_t = float(EXACT.entropy(prompts, self.kernel_t, entropy, shares))
         return {
             "vendi": exp(h_x),
             "conditional_vendi": exp(h_joint - h_t),
@@ -94,28 +97,26 @@ class ScoreInputs:
         }
 
     @isolated()
-    def scores(self, spectrum: Spectrum) -> dict[str, float]:
-        """All scores that these inputs allow, by their names in `measures.MEASURES`.
-
-        The spectrum is for entropies of order 1, which are of at most `MOST` images; those of order
-        2 are always exact, and of all.
-        """
-        some = self if len(self) <= MOST else self.take(self._some())
-        found = some.vendi_scores(Entropy(), spectrum)
+    def scores(self) -> dict[str, float]:
+        """All scores that these inputs allow, by their names in `measures.MEASURES`; those of order
+        1 are of at most `most_for` images, those of order 2 of all."""
+        most = most_for(self.truncation)
+        some = self if len(self) <= most else self.take(self._some(most))
+        found = some.vendi_scores(Entropy())
         if self.truncation is not None:
-            truncated = some.vendi_scores(Entropy(truncation=self.truncation), spectrum)
+            truncated = some.vendi_scores(Entropy(truncation=self.truncation))
             found |= {f"truncated_{name}": value for name, value in truncated.items()}
-        order_2 = self.vendi_scores(Entropy(order=2), Exact())
+        order_2 = self.vendi_scores(Entropy(order=2))
         found |= {name.replace("vendi", "rke"): value for name, value in order_2.items()}
         return found | dict(self._by_prompt()) | dict(self.against_reference())
 
-    def _some(self) -> Tensor:
-        """The sorted rows of the images of prompts chosen at random, `MOST` in all."""
+    def _some(self, most: int) -> Tensor:
+        """The sorted rows of the images of prompts chosen at random, this many in all."""
         groups = [*rows_by_label(self.prompts or range(len(self)), len(self)).values()]
         generator = torch.Generator().manual_seed(0)
         order = torch.randperm(len(groups), generator=generator, device="cpu").tolist()
         rows = [*chain.from_iterable(groups[i] for i in order)]
-        return torch.tensor(sorted(rows[:MOST]), device="cpu")
+        return torch.tensor(sorted(rows[:most]), device="cpu")
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:
         if self.prompts is not None and self.x.any(1).all():

@@ -5,7 +5,7 @@ from math import inf
 from pathlib import PurePath
 from typing import Any
 
-from vendi_guidance.evaluation.inputs import MOST, NEIGHBOURS
+from vendi_guidance.evaluation.inputs import NEIGHBOURS, most_for
 from vendi_guidance.scores.references import ManifoldScores
 from vendi_guidance.storage.messages import counted
 
@@ -135,9 +135,8 @@ def basis(name: str, settings: dict[str, Any]) -> str:
     if "rke" in name:
         return f"{text}; order 2, {n}"
     kept = f"t = {settings['truncation']:,}" if name.startswith("truncated") else "all eigenvalues"
-    n = f"{MOST:,} of {n}" if settings["images"] > MOST else n
-    how = " by Lanczos" if settings["spectrum"]["name"] == "Lanczos" else ""
-    return f"{text}; {kept}{how}, {n}"
+    most = most_for(settings["truncation"])
+    return f"{text}; {kept}, {f'{most:,} of ' * (settings['images'] > most)}{n}"
 
 
 def describe_embedder(embedder: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Kernels on columns of features, and means over K in O(n^2 d) time and O(n d) memory."""
+"""Kernels on columns of features, and squared norms of K in O(n^2 d) time and O(n d) memory."""
 
 from collections.abc import Hashable, Sequence
 from functools import reduce
@@ -61,13 +61,3 @@ def squared_norm(matrix: Tensor) -> Tensor:
     """The squared Frobenius norm of matrix: (n, m), 0-d float64; without a copy in float64."""
     rows = torch.linalg.vector_norm(matrix, dim=1).double()
     return rows.dot(rows)
-
-
-def mean_similarity(x: Tensor, kernel: Kernel) -> Tensor:
-    """The mean of the entries of K, 0-d float64."""
-    blocks = kernel.blocks(x)
-    total = x.new_zeros((), dtype=torch.float64)
-    for rows, columns in upper_triangle(x):
-        sums = tile(blocks, rows, columns).sum(dim=1)  # a row is short enough for float32
-        total.add_(sums.sum(dtype=torch.float64), alpha=1 if rows == columns else 2)
-    return total / len(x) ** 2

@@ -9,7 +9,6 @@ from vendi_guidance.scores.alignment import (
     seed_identifiability as seed_identifiability,
 )
 from vendi_guidance.scores.bandwidth import median_distance as median_distance
-from vendi_guidance.scores.functional import intdiv as intdiv
 from vendi_guidance.scores.intervals import (
     Convergence as Convergence,
     convergence as convergence,
@@ -21,8 +20,4 @@ from vendi_guidance.scores.references import (
     kernel_distance as kernel_distance,
     manifold_scores as manifold_scores,
 )
-from vendi_guidance.scores.spectra import (
-    Exact as Exact,
-    Lanczos as Lanczos,
-    RandomFourier as RandomFourier,
-)
+from vendi_guidance.scores.spectra import Exact as Exact, RandomFourier as RandomFourier

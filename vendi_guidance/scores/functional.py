@@ -4,7 +4,7 @@ A Vendi score is the exponential of an entropy of the eigenvalues of K/n, where 
 matrix of n items. It counts the distinct items, from 1 (all equal) to n (no two similar). Given
 prompts, vendi = conditional_vendi * information_vendi: the diversity that the prompts do not
 explain, times the diversity that they do. RKE is the Vendi score of order 2, a ratio of squared
-Frobenius norms; the `rke` functions and `intdiv` need no eigenvalues and store no (n, n) matrix.
+Frobenius norms; the `rke` functions need no eigenvalues and store no (n, n) matrix.
 In formulas, ∘ is the elementwise product and H_a the entropy in `vendi`.
 
 Features `x: (n, d)` and prompt features `t: (n, m)` are tensors or arrays, or row indices of a
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, Kernel, as_kernel, concat_columns
-from vendi_guidance.kernels.parts import Part, mean_similarity
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.standard import Precomputed, Product
 from vendi_guidance.scores.entropy import Entropy
@@ -203,24 +203,6 @@ def information_rke(
         3.0
     """
     return information_vendi(x, t, kernel_x, kernel_t, order=2, spectrum=spectrum)
-
-
-@isolated()
-def intdiv(x: Items, kernel: Kernel) -> Tensor:
-    """Internal diversity: the mean dissimilarity of two items.
-
-        intdiv = 1 - mean_ij k(x_i, x_j)
-
-    In [0, 1]. O(n^2 d) time and O(n d) memory. Arguments, result and errors are those of `vendi`.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Cosine
-        >>> from vendi_guidance.scores import intdiv
-        >>> round(float(intdiv(torch.eye(4), Cosine())), 3)
-        0.75
-    """
-    return 1 - mean_similarity(as_kernel(kernel).read(x), kernel)
 
 
 class Parts(NamedTuple):

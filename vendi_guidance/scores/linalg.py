@@ -1,7 +1,6 @@
 """Linear algebra of symmetric matrices: spectra, entropies and second moments.
 
-Large matrices are accessed by products only: block Krylov iteration (Musco & Musco, 2015) computes
-leading eigenpairs, and Lanczos quadrature (Ubaru, Chen & Saad, 2017) computes v^T f(A) v.
+Block Krylov iteration (Musco & Musco, 2015) computes leading eigenpairs from products alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from vendi_guidance.kernels.base import CHUNK
 from vendi_guidance.kernels.parts import Part, squared_norm
-from vendi_guidance.kernels.rounding import rounding
 from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy
 
 FLOAT64_UP_TO = 4096  # rows; larger matrices are decomposed in the precision of the features
@@ -117,45 +115,3 @@ def leading_eigenpairs(
         for _ in range(3):
             product = torch.linalg.qr(product - basis @ (basis.T @ product)).Q
         block = product[:, : n - size]
-
-
-def tridiagonalise(multiply: Multiply, start: Tensor, steps: int) -> Tensor:
-    """Lanczos tridiagonalisation T = Q^T A Q, for each column of start.
-
-    Q is an orthonormal basis of the Krylov space of A and that column. Takes 1 <= `steps` <= n
-    products with (n, p) vectors, and memory of p x steps vectors. Returns (p, steps, steps).
-    """
-    n, probes = start.shape
-    v = torch.nn.functional.normalize(start, dim=0)
-    vectors = start.new_zeros(probes, steps, n)
-    diagonal, off_diagonal = [], []
-    for step in range(steps):
-        vectors[:, step] = v.T
-        basis = vectors[:, : step + 1]
-        w = multiply(v).T[..., None]  # (probes, n, 1)
-        coefficients = basis @ w
-        diagonal.append(coefficients[:, -1, 0])
-        if step + 1 == steps:
-            break
-        w = w - basis.mT @ coefficients
-        w = (w - basis.mT @ (basis @ w))[..., 0]
-        length = torch.linalg.vector_norm(w, dim=1)
-        # Once the Krylov space is exhausted only rounding errors are left: set them to zero.
-        nonzero = length > rounding(w.dtype, n) * diagonal[0].abs()
-        off_diagonal.append(length.where(nonzero, 0))
-        v = (w * (nonzero / length.where(nonzero, 1))[:, None]).T
-    result = torch.diag_embed(torch.stack(diagonal, dim=1).double())
-    if off_diagonal:
-        beside = torch.stack(off_diagonal, dim=1).double()
-        result = result + torch.diag_embed(beside, 1) + torch.diag_embed(beside, -1)
-    return result
-
-
-def gauss_quadrature(tridiagonal: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes theta and weights w, (p, steps) each, with v^T f(A) v ~ |v|^2 sum_k w_k f(theta_k).
-
-    The input is that of `tridiagonalise`, or a leading submatrix of it for fewer steps. Exact for
-    polynomials f of degree up to 2 steps - 1. The weights sum to 1 for each v.
-    """
-    nodes, vectors = torch.linalg.eigh(tridiagonal)
-    return nodes, vectors[:, 0].square()

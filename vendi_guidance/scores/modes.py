@@ -2,8 +2,8 @@
 
 With phi the feature map of the kernel, k(a, b) = <phi(a), phi(b)>, the modes are the eigenvectors
 v_j of C = sum_i phi(x_i) phi(x_i)^T / n. Their eigenvalues are those of K/n, and the loading
-u_j(x) = <phi(x), v_j> measures how strongly item x belongs to mode j. With random Fourier features
-this is FKEA: Ospanov et al. (NeurIPS 2024), Remark 2 and equation (5).
+u_j(x) = <phi(x), v_j> measures how strongly item x belongs to mode j: Ospanov et al. (NeurIPS
+2024), Remark 2 and equation (5), without their random features.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,11 @@ from vendi_guidance.scores.functional import Items
 from vendi_guidance.scores.linalg import (
     OVERSAMPLING,
     PARTIAL_RATIO,
-    Map,
     leading,
     second_moments,
     to_precise,
 )
-from vendi_guidance.scores.spectra import Exact, RandomFourier
-
-FKEA = RandomFourier(4000)
+from vendi_guidance.scores.spectra import has_small_factor
 
 ROUNDING = 1e-6  # eigenvalues below this share of the largest are rounding errors
 
@@ -52,7 +49,6 @@ def find_modes(
     *,
     count: int = 10,
     top: int = 20,
-    spectrum: RandomFourier | Exact = FKEA,
 ) -> list[Mode]:
     """The leading modes of x and the most typical items of each; the largest eigenvalue first.
 
@@ -63,45 +59,32 @@ def find_modes(
         kernel: similarity of two items.
         count: number of modes; fewer are returned if K has a smaller rank.
         top: number of items for each mode.
-        spectrum: `RandomFourier` for Gaussian kernels, with O(features^2 + n count) memory beside
-            x; or `Exact`, from Z with K = Z Z^T if Z has fewer than n columns, else from K, O(n^2).
+
+    O(n^2) memory, or that of Z if K = Z Z^T and Z has fewer than n columns.
 
     Raises:
-        ValueError: count or top < 1; another spectrum; or a kernel that the spectrum does not
-            support.
+        ValueError: count or top < 1, or the kernel rejects x.
 
     Example:
         >>> import torch
         >>> from vendi_guidance import Gaussian
-        >>> from vendi_guidance.scores import Exact, find_modes
+        >>> from vendi_guidance.scores import find_modes
         >>> x = torch.tensor([[0.0], [9.0], [9.0]])
-        >>> [mode] = find_modes(x, Gaussian(1.0), count=1, top=2, spectrum=Exact())
+        >>> [mode] = find_modes(x, Gaussian(1.0), count=1, top=2)
         >>> round(mode.eigenvalue, 3), sorted(mode.rows)
         (0.667, [1, 2])
     """
     check_count("count", count)
     check_count("top", top)
     rows = as_kernel(kernel).read(x)
-    feature_map = _feature_map(rows, kernel, spectrum)
-    if feature_map is None:
-        n = len(rows)
+    n = len(rows)
+    if not has_small_factor(kernel, rows):
         eigenvalues, vectors = _leading(kernel.gram(rows).div_(n), count)
         return _as_modes(eigenvalues, vectors * (n * eigenvalues).sqrt().to(vectors), top)
-    [moment] = second_moments(rows, [(Part(kernel), feature_map)])
+    [moment] = second_moments(rows, [(Part(kernel), kernel.factor)])
     eigenvalues, vectors = _leading(moment, count)
-    loadings = [z @ vectors.to(z) for z in map(feature_map, rows.split(CHUNK))]
+    loadings = [z @ vectors.to(z) for z in map(kernel.factor, rows.split(CHUNK))]
     return _as_modes(eigenvalues, torch.cat(loadings), top)
-
-
-def _feature_map(rows: Tensor, kernel: Kernel, spectrum: RandomFourier | Exact) -> Map | None:
-    """The feature map phi, or None if the kernel has none or if K is smaller than C."""
-    n, d = rows.shape
-    if isinstance(spectrum, RandomFourier):
-        return spectrum.map(kernel, d)
-    if not isinstance(spectrum, Exact):
-        raise ValueError(f"modes need RandomFourier(...) or Exact() as spectrum, got {spectrum}")
-    rank = kernel.rank(d)
-    return None if rank is None or rank >= n else kernel.factor
 
 
 def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -1,33 +1,21 @@
 """Algorithms for the entropy of K/n, whose exponential is a diversity score.
 
-`Exact` decomposes the matrix itself, `RandomFourier` decomposes a low-rank
-approximation, and `Lanczos` needs only matrix-vector products. Conditional scores need no special
-case: K_X∘K_T is the kernel matrix of one kernel, `kernels.standard.Product`.
+`Exact` decomposes the matrix itself, `RandomFourier` a low-rank approximation. Conditional scores
+need no special case: K_X∘K_T is the kernel matrix of one kernel, `kernels.standard.Product`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isinf
 
 import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import Features, Kernel, check_count
-from vendi_guidance.kernels.parts import Part, squared_norm, squared_norms
+from vendi_guidance.kernels.parts import Part, squared_norms
 from vendi_guidance.kernels.precision import isolated
-from vendi_guidance.scores.entropy import Entropy, add_missing_mass, renyi_entropy
-from vendi_guidance.scores.linalg import (
-    OVERSAMPLING,
-    PARTIAL_RATIO,
-    Map,
-    eigenvalues,
-    gauss_quadrature,
-    leading_eigenpairs,
-    matrix_entropy,
-    second_moments,
-    tridiagonalise,
-)
+from vendi_guidance.scores.entropy import Entropy
+from vendi_guidance.scores.linalg import Map, eigenvalues, matrix_entropy, second_moments
 
 
 class Spectrum(ABC):
@@ -77,7 +65,7 @@ class Exact(Spectrum):
         self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
         use_norms = entropy.is_collision and weights is None
-        if use_norms and not all(_has_small_factor(part.kernel, part.of(x)) for part in parts):
+        if use_norms and not all(has_small_factor(part.kernel, part.of(x)) for part in parts):
             return [-norm.log() for norm in squared_norms(x, parts)]
         matrices = (_matrix(part.of(x), part.kernel, weights) for part in parts)
         return [matrix_entropy(matrix, entropy) for matrix in matrices]
@@ -152,111 +140,15 @@ class RandomFourier(Spectrum):
         return [(part, self.map(part.kernel, part.width(d))) for part in parts]
 
 
-@dataclass(frozen=True)
-class Lanczos(Spectrum):
-    """Stochastic Lanczos quadrature of tr f(K/n): for more items than `Exact` can decompose.
-
-    f(l) is -l log l for order 1, else l^order (Ubaru, Chen & Saad, 2017). To reduce the variance,
-    the leading eigenpairs are deflated, and the part a l + b l^2 of f is exact, from the known
-    traces of A = K/n and A^2. Truncated scores need leading eigenpairs only, as with `Exact`.
-    Scores with other seeds show the error of an estimate. O(n^2 (deflated + probes)) time for each
-    step, O(n^2) memory.
-
-    Args:
-        steps: number of quadrature nodes of each probe.
-        probes, seed: number of random probe vectors, and their seed.
-        deflated: number of leading eigenpairs to compute.
-
-    Raises:
-        ValueError: steps < 3, probes < 2 or deflated < 1.
-
-    Example:
-        >>> import torch
-        >>> from vendi_guidance import Cosine, vendi
-        >>> from vendi_guidance.scores import Lanczos
-        >>> round(float(vendi(torch.eye(8).repeat(4, 1), Cosine(), spectrum=Lanczos())), 3)
-        8.0
-    """
-
-    steps: int = 24
-    probes: int = 16
-    seed: int = 0
-    deflated: int = 50
-
-    def __post_init__(self) -> None:
-        check_count("steps", self.steps, 3)
-        check_count("probes", self.probes, 2)
-        check_count("deflated", self.deflated)
-
-    def entropies(
-        self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
-    ) -> list[Tensor]:
-        return [self._estimate(part.of(x), part.kernel, entropy, weights) for part in parts]
-
-    def _estimate(
-        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None
-    ) -> Tensor:
-        n, block = len(x), (entropy.truncation or self.deflated) + OVERSAMPLING
-        if entropy.is_collision or PARTIAL_RATIO * block > n or _has_small_factor(kernel, x):
-            return Exact().entropy(x, kernel, entropy, weights)
-        matrix = _matrix(x, kernel, weights)
-        generator = torch.Generator().manual_seed(self.seed)
-
-        def deflate(v: Tensor) -> Tensor:
-            return v - vectors @ (vectors.T @ v)
-
-        start = torch.randn(n, block, generator=generator, dtype=torch.float32, device="cpu").to(x)
-        top, vectors = leading_eigenpairs(matrix.matmul, start, block - OVERSAMPLING)
-        top, order = top.clamp_(min=0), entropy.order
-        if entropy.truncation is not None:
-            return renyi_entropy(add_missing_mass(top), order)
-        if isinf(order):
-            return -top[0].log()
-        trace, rest = _summand(top, order).sum(), 1 - top.sum()
-        if rest > n * torch.finfo(x.dtype).eps:
-            norm = squared_norm(matrix)
-            moments = torch.stack([rest, norm - top.square().sum()])
-            if moments[1] < 100 * torch.finfo(x.dtype).eps * norm:  # nothing but rounding
-                moments = moments[:1]
-            signs = torch.randint(2, (n, self.probes), generator=generator, device="cpu").to(x)
-            probes = deflate(signs.mul_(2).sub_(1))
-            tridiagonal = tridiagonalise(lambda v: deflate(matrix @ v), probes, self.steps)
-            squared_lengths = probes.square().sum(dim=0).double()
-            trace = trace + _remainder(tridiagonal, squared_lengths, moments, order)
-        return trace.clamp(min=0) if order == 1 else trace.log() / (1 - order)
-
-
-def _remainder(
-    tridiagonal: Tensor, squared_lengths: Tensor, moments: Tensor, order: float
-) -> Tensor:
-    """tr f(A) from the Lanczos matrices of probes, their squared lengths, and moments tr A, tr A^2.
-
-    f - a l - b l^2 has less variance than f, and the traces of the rest are known. Without tr A^2,
-    b = 0.
-    """
-    nodes, weights = gauss_quadrature(tridiagonal)
-    nodes, mass = nodes.clamp_(min=0), weights * squared_lengths[:, None]
-    powers = torch.stack([nodes, nodes.square()][: len(moments)], dim=-1)
-    f, root = _summand(nodes, order), mass.sqrt()
-    design, target = (powers * root[..., None]).flatten(0, 1), (f * root).flatten()
-    coefficients = torch.linalg.lstsq(design, target[:, None]).solution[:, 0]
-    return coefficients @ moments + (mass * (f - powers @ coefficients)).sum(dim=1).mean()
-
-
 def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:
     """A symmetric matrix with the nonzero eigenvalues of K/n: K/n itself, or Z^T Z/n if smaller."""
-    if _has_small_factor(kernel, x):
+    if has_small_factor(kernel, x):
         return second_moments(x, [(Part(kernel), kernel.factor)], weights)[0]
     p = x.new_full((len(x),), 1 / len(x)) if weights is None else weights.to(x)
     root = p.sqrt()[:, None]
     return kernel.gram(x).to(x.device).mul_(root).mul_(root.T)
 
 
-def _summand(p: Tensor, order: float) -> Tensor:
-    """f(p) of the eigenvalues p: -p log p for order 1, else p^order."""
-    return torch.special.entr(p) if order == 1 else p**order
-
-
-def _has_small_factor(kernel: Kernel, x: Tensor) -> bool:
+def has_small_factor(kernel: Kernel, x: Tensor) -> bool:
     """True if K = Z Z^T with fewer columns in Z than there are items."""
     return (kernel.rank(x.shape[1]) or len(x)) < len(x)
