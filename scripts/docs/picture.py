@@ -1,7 +1,7 @@
 """Generate and draw the README's picture.
 
 \b
-  python -m scripts.docs.picture      # about three minutes on two cores
+  python -m scripts.docs.picture      # about three minutes of one core
 """
 
 import subprocess
