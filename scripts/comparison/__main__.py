@@ -90,7 +90,7 @@ def save_spread(
     saved = {}
     for kind, name in names.items():
         file = asset(f"prompts/{name}.txt")
-        spread = evenly_spaced([*open_prompts(str(file))], counts[kind])
+        spread = evenly_spaced(open_prompts(str(file)).texts, counts[kind])
         saved[kind] = save_prompts(folder / f"{kind}.jsonl", spread)
     return saved
 

@@ -108,7 +108,7 @@ def make_photos_probe(known: Photos, held_out: Photos, training: Training) -> No
     tests = {"held-out photographs": (held_out.images, held_out.looks)}
     make_probe(folder, probe, (known.images, known.looks), tests, mix, training)
     probe = probe.float()
-    asked = probe.asked([*open_prompts(str(training.assets / "prompts/photos.txt"))])
+    asked = probe.asked(open_prompts(str(training.assets / "prompts/photos.txt")).texts)
     types = [probe.concepts.index(str(look[0])) for look in asked if look]
     shown = references(known, held_out, types)
     save_features(probe.cpu(), shown, folder / TRAINING_FEATURES)

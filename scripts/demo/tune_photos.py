@@ -121,7 +121,7 @@ def taste_of(pipeline: Any, taste: Taste, training: Training) -> dict[str, float
     file, demo = training.work / "base.safetensors", MODELS[NAME]
     if not file.exists():
         files = [training.assets / f"prompts/{name}.txt" for name in (demo.prompts, demo.tuning)]
-        prompts = [prompt for one in files for prompt in open_prompts(str(one))]
+        prompts = [prompt for one in files for prompt in open_prompts(str(one)).texts]
         sampling = {"num_inference_steps": demo.steps, "guidance_scale": demo.guidance_scale}
         found = {}
         for prompt in tqdm(prompts, "images before tuning", unit="prompt"):

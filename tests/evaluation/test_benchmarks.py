@@ -200,7 +200,7 @@ def test_benchmarks_and_long_prompts_name_what_the_probe_and_the_model_read(name
         asked = probe.asked([*one.prompts])
         assert [look[place] for look in asked] == [*one.prompts.values()]
     long, tuning = (
-        [*open_prompts(f"{ASSETS}/prompts/{name}-long{it}.txt")] for it in ("", "-tuning")
+        open_prompts(f"{ASSETS}/prompts/{name}-long{it}.txt").texts for it in ("", "-tuning")
     )
     assert len({*long, *tuning}) == 48
     tokens = json.loads((ASSETS / f"demo-{name}/tokenizer/tokenizer_config.json").read_text())

@@ -102,7 +102,7 @@ def test_the_table_of_two_runs_fits_80_columns(comparison):
 
 
 def test_what_is_left_out_is_said():
-    assert convergence_figure([report_of(3, prompts=None)]) is None
+    assert convergence_figure([report_of(3, prompts=None).analysis.convergence], ["few"]) is None
     many = [f"prompt {i // 2}" for i in range(60)]
     page = as_page([report_of(60, prompts=many)], None, None, 0)
     assert "… 18 more prompts …" in page

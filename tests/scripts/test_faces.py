@@ -58,7 +58,7 @@ def test_the_probe_reads_in_captions_what_they_name(faces, probe):
 
 
 def test_prompts_are_what_the_probe_knows_and_tuning_ones_are_apart(probe):
-    files = {name: open_prompts(str(ASSETS / "prompts" / f"{name}.txt")) for name in FILES}
+    files = {name: open_prompts(str(ASSETS / "prompts" / f"{name}.txt")).texts for name in FILES}
     for name, prompts in files.items():
         asked = probe.asked(prompts)
         named = [sum(value is not None for value in one[1:]) for one in asked]

@@ -1,42 +1,25 @@
 """The server of the page, reachable from this machine only."""
 
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from stat import S_ISDIR
-from tempfile import TemporaryDirectory, gettempdir
-
-from filelock import FileLock
+from tempfile import TemporaryDirectory
 
 from vendi_guidance.app.studio import Studio
 
 LARGEST_UPLOAD = 2**28  # bytes of a memory file: 300 SDXL images take 80 million
 PREFIX = "vendi-guidance-app-"
-LOCK = ".lock"  # held by a running server in its temporary folder
 
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A temporary folder for all files of the server, deleted at the end, or by the next server.
-    Must be entered before Gradio is imported, which reads the environment at that point."""
-    remove_abandoned(Path(gettempdir()))
-    with TemporaryDirectory(prefix=PREFIX) as folder, FileLock(Path(folder, LOCK)):
+    """A temporary folder for all files of the server, deleted at the end. Must be entered before
+    Gradio is imported, which reads the environment at that point."""
+    with TemporaryDirectory(prefix=PREFIX) as folder:
         os.environ["GRADIO_TEMP_DIR"] = str(Path(folder, "shown"))
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
         yield Path(folder)
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Delete what killed servers of this user left in a folder that others can write to."""
-    for left in folder.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            about = left.lstat()
-            is_own = about.st_uid == (os.getuid() if os.name == "posix" else about.st_uid)
-            if S_ISDIR(about.st_mode) and is_own and (left / LOCK).is_file():
-                with FileLock(left / LOCK, timeout=0):
-                    shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

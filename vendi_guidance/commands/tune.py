@@ -74,7 +74,7 @@ def main(values: tuple[float, ...], keep: float, **given: Any) -> None:
     if len(dial) == 1:
         raise ValueError("--diversity 0 is always part of the sweep: give a value above it")
     runs = Sweep(RunOptions(**given, resume=True), Stop(), tell=tell)
-    prompts = list(open_prompts(given["prompts"]))
+    prompts = open_prompts(given["prompts"]).texts
     embedding, judges, *_ = open_scoring(prompts, device, **scoring)
     check_prompts_are_seen(runs.model.pipeline, Rounds())
     if output.is_dir() and any(output.iterdir()) and not any(output.glob("diversity-*")):

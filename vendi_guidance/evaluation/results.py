@@ -1,6 +1,6 @@
 """The results of an evaluation: scores, their differences, and a verdict in words."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf
 from os import PathLike
 from pathlib import Path
@@ -68,6 +68,27 @@ class Report:
         from vendi_guidance.evaluation.report.html import save_report  # matplotlib is slow
 
         return save_report(Path(folder), [self])
+
+    def content(self) -> dict[str, Any]:
+        """What `report.json` says of a run."""
+        analysis = self.analysis
+        return {
+            "name": self.name,
+            "settings": self.settings,
+            "skipped": [{"name": str(name), "reason": reason} for name, reason in self.skipped],
+            "scores": {name: asdict(score) for name, score in self.scores.items()},
+            "groups": [asdict(group) for group in analysis.groups],
+            "modes": [asdict(mode) for mode in analysis.modes],
+            "looked_at": analysis.looked_at,
+            "near_duplicates": analysis.near_duplicates,
+            "attributes": [asdict(one) for one in self.attributes],
+            "notes": self.notes,
+            "convergence": {
+                name: {key: getattr(curve, key).tolist() for key in ("sizes", "scores", "mean")}
+                | {"reached": curve.reached()}
+                for name, curve in analysis.convergence.items()
+            },
+        }
 
     def answer(self) -> str:
         """A sentence that says how diverse the batch is."""
@@ -150,6 +171,23 @@ class Comparison:
         from vendi_guidance.evaluation.report.html import save_report
 
         return save_report(Path(folder), [self.first, self.second], self)
+
+    def content(self) -> dict[str, Any]:
+        """What `report.json` says of the comparison."""
+        return {
+            "first": self.first.name,
+            "second": self.second.name,
+            "headline": self.headline,
+            "verdict": self.verdict(),
+            "pictures_of_each": self.compared,
+            "drawn": self.drawn,
+            "paired": self.paired,
+            "binomial_test": asdict(self.binomial_test),
+            "differences": {
+                name: asdict(found) | {"significant": found.is_significant}
+                for name, found in self.differences.items()
+            },
+        }
 
     @property
     def binomial_test(self) -> BinomialTest:

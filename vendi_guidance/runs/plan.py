@@ -195,7 +195,7 @@ class Plan:
 
     @property
     def total(self) -> int:
-        return self.prompts.count * self.options.images_per_prompt
+        return len(self.prompts.texts) * self.options.images_per_prompt
 
     def items(self, done: int, side_by_side: int) -> Iterator[Item]:
         """The images in the order in which they are generated, without the first `done`.
@@ -206,7 +206,7 @@ class Plan:
         each, batch = self.options.images_per_prompt, self.options.batch_size
         groups, rest = divmod(done, side_by_side * each)
         first = groups * side_by_side
-        numbered = enumerate(self.prompts.starting_at(first), start=first)
+        numbered = enumerate(self.prompts.texts[first:], start=first)
         items = (
             Item(number * each + i, prompt)
             for group in iter(lambda: list(islice(numbered, side_by_side)), [])

@@ -1,19 +1,12 @@
-"""Prompts from a file of any length, or one prompt from the command line.
-
-The whole file is checked first, so that an error in line 900,000 is reported at once. Then it is
-read again line by line.
-"""
+"""Prompts from a file, or one prompt from the command line."""
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vendi_guidance.storage.files import append_rows, sha256_of, whole_file
-from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.tables import SUFFIXES, read_table, text_in
 
 NO_TEXT = "has no text under 'prompt': write a prompt or delete the line"
@@ -21,26 +14,11 @@ PATH_LIKE = re.compile(r"\S*[/\\]\S*|\S*\w\.[a-z]\w{0,7}|.*\.(xlsx?|ods|docx?|ya
 """A word with a slash or an ending, or words that end in that of a document."""
 
 
-@dataclass(frozen=True)
-class Prompts:
-    """Prompts that have been checked; each iteration reads them again."""
+class Prompts(NamedTuple):
+    """Prompts that have been checked."""
 
-    source: str  # the file, or the prompt itself
-    count: int
+    texts: Sequence[str]
     sha256: str  # of the file's bytes, or of the prompt
-
-    def __iter__(self) -> Iterator[str]:
-        return self.starting_at(0)
-
-    def starting_at(self, number: int) -> Iterator[str]:
-        """The prompts without the first `number`; ValueError if the file has fewer by now."""
-        prompts = _read(Path(self.source)) if is_prompt_file(self.source) else [self.source]
-        for prompt in islice(prompts, number, self.count):
-            yield prompt
-            number += 1
-        if number < self.count:
-            before = counted(self.count, "prompt")
-            raise ValueError(f"{self.source} had {before} and has only {number} now")
 
 
 def open_prompts(source: str) -> Prompts:
@@ -61,15 +39,14 @@ def open_prompts(source: str) -> Prompts:
             )
         if fault := fault_of(source):
             raise ValueError(f"the prompt {fault}")
-        return Prompts(source, 1, hashlib.sha256(source.encode()).hexdigest())
+        return Prompts([source], hashlib.sha256(source.encode()).hexdigest())
     path = Path(source)
     if not path.is_file():
         hint = f"a prompt that ends in {path.suffix} must come from a file"
         raise FileNotFoundError(f"there is no prompt file {source!r} ({hint})")
-    count = sum(1 for _ in _read(path))
-    if not count:
+    if not (texts := [*_read(path)]):
         raise ValueError(f"{path} has no prompts: write at least one")
-    return Prompts(source, count, sha256_of(path))
+    return Prompts(texts, sha256_of(path))
 
 
 def save_prompts(path: Path, prompts: Iterable[str]) -> Path:

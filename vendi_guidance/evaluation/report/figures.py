@@ -2,11 +2,11 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.style
@@ -14,9 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vendi_guidance.evaluation.measures import MEASURES
-
-if TYPE_CHECKING:
-    from vendi_guidance.evaluation.results import Report
+from vendi_guidance.scores.intervals import Convergence
 
 WIDTH = 4.8  # inches
 PANELS = {"conditional_vendi": "images", "vendi": "images", "within_prompt": "images of a prompt"}
@@ -35,9 +33,10 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def convergence_figure(reports: Sequence["Report"]) -> Figure | None:
-    """The convergence curves of all reports; None if they have none."""
-    curves = [report.analysis.convergence for report in reports]
+def convergence_figure(
+    curves: Sequence[Mapping[str, Convergence]], runs: Sequence[str]
+) -> Figure | None:
+    """The convergence curves of all runs, which have these names; None if they have none."""
     names = [name for name in PANELS if any(name in run for run in curves)]
     if not names:
         return None
@@ -51,7 +50,7 @@ def convergence_figure(reports: Sequence["Report"]) -> Figure | None:
                     run[name].plot(axes)
             title = MEASURES.get(name, MEASURES["vendi"]).title
             axes.set(xlabel=PANELS[name], ylabel=title, ylim=(0, None))
-        _name_runs(panels[0], reports)
+        _name_runs(panels[0], runs)
     return figure
 
 
@@ -74,11 +73,11 @@ def style() -> Iterator[None]:
         yield
 
 
-def _name_runs(axes: Axes, reports: Sequence["Report"]) -> None:
+def _name_runs(axes: Axes, runs: Sequence[str]) -> None:
     """Print the names of two runs in their colours above the axes."""
-    if len(reports) == 2:
+    if len(runs) == 2:
         style: dict[str, Any] = {"transform": axes.transAxes, "weight": "bold", "parse_math": False}
-        for x, (report, side) in enumerate(zip(reports, ("left", "right"), strict=True)):
-            printable = "".join(c if c.isprintable() else " " for c in report.name)
+        for x, (run, side) in enumerate(zip(runs, ("left", "right"), strict=True)):
+            printable = "".join(c if c.isprintable() else " " for c in run)
             name = shorten(printable, 24, placeholder="…") or printable[:23] + "…"  # one long word
             axes.text(x, 1.03, name, color=COLOURS[x], ha=side, **style)

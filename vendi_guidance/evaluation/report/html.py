@@ -5,14 +5,13 @@ import logging
 import os
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import cache, partial
 from importlib.metadata import version
 from io import BytesIO
 from itertools import chain
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -28,12 +27,10 @@ from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.files import headed, read_object, whole_folder
 from vendi_guidance.storage.messages import counted
 
-if TYPE_CHECKING:
-    from vendi_guidance.evaluation.results import Comparison, Report
-
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
+Reports: TypeAlias = Sequence[Any]  # `results.Report`s, whose `save` calls this module
 FORMAT = "vendi-guidance report"
 PAGE, DATA, BY_PROMPT = "report.html", "report.json", "prompts-{:04d}.html"
 PACKAGE = "vendi_guidance.evaluation.report"
@@ -46,13 +43,13 @@ OF_EACH_GROUP = 16
 LIMITS = {"listed": 500, "skipped": 100, "changed": 24, "heading": 150}
 
 
-def save_report(
-    folder: Path, reports: Sequence["Report"], comparison: "Comparison | None" = None
-) -> Path:
+def save_report(folder: Path, reports: Reports, comparison: Any = None) -> Path:
     """Write `report.html`, `report.json` and PNG figures: all of them, or none on OSError; returns
     the path of the page. Other files of an earlier report in the folder are deleted."""
     earlier = read_report(folder)
-    curves = convergence_figure(reports)
+    curves = convergence_figure(
+        [report.analysis.convergence for report in reports], [report.name for report in reports]
+    )
     with whole_folder(folder) as new:
         if curves is not None:
             options: Any = {"dpi": 160, "facecolor": "white", "bbox_inches": "tight"}
@@ -66,8 +63,8 @@ def save_report(
         written = sorted([*(file.name for file in new.iterdir()), DATA])
         content = {
             "made_with": f"vendi-guidance {version('vendi-guidance')}",
-            "runs": [_run(report) for report in reports],
-            "comparison": None if comparison is None else _compared(comparison),
+            "runs": [report.content() for report in reports],
+            "comparison": None if comparison is None else comparison.content(),
             "files": written,
         }
         text = json.dumps(headed(FORMAT, content), indent=2, allow_nan=False) + "\n"
@@ -84,47 +81,7 @@ def read_report(folder: Path) -> dict[str, Any]:
     return content if content.get("format") == FORMAT else {}
 
 
-def _run(report: "Report") -> dict[str, Any]:
-    analysis = report.analysis
-    return {
-        "name": report.name,
-        "settings": report.settings,
-        "skipped": [{"name": str(name), "reason": reason} for name, reason in report.skipped],
-        "scores": {name: asdict(score) for name, score in report.scores.items()},
-        "groups": [asdict(group) for group in analysis.groups],
-        "modes": [asdict(mode) for mode in analysis.modes],
-        "looked_at": analysis.looked_at,
-        "near_duplicates": analysis.near_duplicates,
-        "attributes": [asdict(one) for one in report.attributes],
-        "notes": report.notes,
-        "convergence": {
-            name: {key: getattr(curve, key).tolist() for key in ("sizes", "scores", "mean")}
-            | {"reached": curve.reached()}
-            for name, curve in analysis.convergence.items()
-        },
-    }
-
-
-def _compared(comparison: "Comparison") -> dict[str, Any]:
-    return {
-        "first": comparison.first.name,
-        "second": comparison.second.name,
-        "headline": comparison.headline,
-        "verdict": comparison.verdict(),
-        "pictures_of_each": comparison.compared,
-        "drawn": comparison.drawn,
-        "paired": comparison.paired,
-        "binomial_test": asdict(comparison.binomial_test),
-        "differences": {
-            name: asdict(found) | {"significant": found.is_significant}
-            for name, found in comparison.differences.items()
-        },
-    }
-
-
-def as_page(
-    reports: Sequence["Report"], comparison: "Comparison | None", curves: Figure | None, pages: int
-) -> str:
+def as_page(reports: Reports, comparison: Any, curves: Figure | None, pages: int) -> str:
     """The page of one report, or of two and their comparison, with their convergence curves and
     links to the pages of their prompts."""
     headline = next(name for name in HEADLINE if all(name in one.scores for one in reports))
@@ -150,7 +107,7 @@ def as_page(
     )
 
 
-def prompt_pages(reports: Sequence["Report"], folder: Path) -> Iterator[str]:
+def prompt_pages(reports: Reports, folder: Path) -> Iterator[str]:
     """Pages of the values in each prompt's images, which are linked, not embedded: a page in the
     report's folder shows any number. None without attributes."""
     found: dict[str, dict[str, list[Any]]] = {}
@@ -180,7 +137,7 @@ def prompt_pages(reports: Sequence["Report"], folder: Path) -> Iterator[str]:
         yield render("prompts.html", **shown, links=links, number=number, names=names)
 
 
-def by_variety(reports: Sequence["Report"]) -> list[tuple[str, list[AttributeScores | None]]]:
+def by_variety(reports: Reports) -> list[tuple[str, list[AttributeScores | None]]]:
     """The scores of each attribute in all runs, first the one with the least GRADE in the first."""
     runs = [{one.attribute.name: one for one in report.attributes} for report in reports]
     grades = {name: one.grade.value for name, one in runs[0].items() if one.grade}
@@ -222,7 +179,7 @@ def thumbnail(image: Image) -> str:
 class Run:
     """A report with thumbnails and captions of its images."""
 
-    def __init__(self, report: "Report") -> None:
+    def __init__(self, report: Any) -> None:
         self.report = report
         self.name, self.paths = report.name, report.images.paths()
         self.thumbnail = cache(self._thumbnail)  # an image may occur several times on the page
