@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.joint import is_joint
-from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.patching import patched
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.step import Level, Perturb, where_finite
 
@@ -269,5 +269,5 @@ def _cfg_scaled(guider: Any, share: float) -> Iterator[dict[str, float]]:
 
         return predict_scaled
 
-    with Patch(guider, "predict_noise", scaled):
+    with patched(guider, "predict_noise", scaled):
         yield found

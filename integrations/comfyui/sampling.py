@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.patching import patched
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Perturb, Prediction, Step
@@ -139,7 +139,7 @@ class DiverseSampling:
         schedule = whole_schedule(own_sigmas, is_continued=not noise.any())
         progress = _Progress(callback)
         run = _Run(engine, guider, prompts, noise, *schedule, progress, self._undistilled)
-        with Patch(sampler, "sampler_function", lambda inner: partial(run.sample, inner)):
+        with patched(sampler, "sampler_function", lambda inner: partial(run.sample, inner)):
             reported = callback and progress
             return executor(guider, sigmas, extra_args, reported, noise, *others, **named)
 

@@ -15,7 +15,7 @@ from vendi_guidance.adapter.cfg import Evaluation
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.levels import Level, Reader
-from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.patching import patched
 from vendi_guidance.adapter.tokens import with_tokens
 from vendi_guidance.scores.groups import rows_by_label
 
@@ -64,7 +64,7 @@ class Call:
                 raise ValueError("the pipeline evaluates its network more than once per step")
             return evaluate(Step(evaluation, number, number / steps, self._rows(evaluation.rows)))
 
-        with Patch(network, "forward", lambda forward: partial(replaced, forward)):
+        with patched(network, "forward", lambda forward: partial(replaced, forward)):
             return self.images()
 
     def level_at(self, number: int) -> tuple[Reader, Level]:

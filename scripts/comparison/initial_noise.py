@@ -13,7 +13,7 @@ from scripts.comparison.call import Call, Step
 from scripts.comparison.prompt_noise import noise_generators
 from vendi_guidance.adapter.arguments import input_name, input_of, tensor_of
 from vendi_guidance.adapter.levels import Level, Reader
-from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.patching import patched
 
 ITERATIONS, TEMPERATURE, POOLING = 3, 0.1, 4  # of CNO
 STEP = 0.05  # of DivIn
@@ -186,7 +186,7 @@ def _started(
     call: Call, images: Callable[[], list[Image]], change: Callable[[Tensor], Tensor]
 ) -> list[Image]:
     """The images of a call whose first latents are changed."""
-    with Patch(
+    with patched(
         *(call.pipe, "prepare_latents"),
         lambda prepare: lambda *args, **kwargs: change(prepare(*args, **kwargs)),
     ):

@@ -9,13 +9,11 @@ import torch
 from peft import LoraConfig
 from peft.tuners.tuners_utils import BaseTunerLayer
 
-from tests.adapter.test_call import check_in_threads, sharing
 from tests.adapter.test_denoiser import watching
 from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES, evaluations
 from vendi_guidance import Published, VendiGuidance
 from vendi_guidance.adapter import denoiser
-from vendi_guidance.adapter.undistilled import one_at_a_time
 from vendi_guidance.guidance import choose
 
 LATENTS = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(3))
@@ -131,20 +129,6 @@ def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase, monkeypa
     assert state(pipe) == before and guidance.undistilled == "auto"
     assert len(guidance.window) == 0
     assert torch.equal(draw(pipe), stock)
-
-
-def test_lora_off_in_one_call_is_on_in_another_call_on_the_same_network():
-    pipe = distilled()
-
-    def work():
-        guidances = [VendiGuidance(rounds=4, undistilled="adapters"), None]
-        guidances += [VendiGuidance(rounds=2)]
-        return [("SDXL", sharing(pipe), guidance) for guidance in guidances]
-
-    # for all the time: evaluations that began before a call are not waited for
-    with one_at_a_time(pipe.unet, "forward"):
-        check_in_threads(work)
-    assert "forward" not in vars(pipe.unet)
 
 
 def fused():

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.families import check_attention, has_fixed_end
-from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.patching import patched
 from vendi_guidance.adapter.prompts import ComparedPrompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
 from vendi_guidance.adapter.undistilled import Undistilled, check_undistilled
@@ -81,10 +81,10 @@ class Call:
             return bar
 
         self._begin_anew()
-        self._undo.enter_context(Patch(pipeline, "progress_bar", lambda it: partial(begun, it)))
+        self._undo.enter_context(patched(pipeline, "progress_bar", lambda it: partial(begun, it)))
 
     def open(self, pipeline: Any) -> None:
-        """Watch the scheduler and the network, in this thread."""
+        """Watch the scheduler and the network."""
         self._begin_anew()
         if self.watch is None or self.watch.scheduler is not pipeline.scheduler:
             self._look_at(pipeline)
@@ -128,13 +128,15 @@ class Call:
     def of_user(self, callback: Callable[..., Any], *given: Any) -> Any:
         """What the user's callback returns, of which the last argument is tensors or latents. If it
         changes one, what was computed for the next step is dropped."""
-        if self.watch is None:
+        if (watch := self.watch) is None:
             return callback(*given)
         tensors = {**given[-1]} if isinstance(given[-1], dict) else {"latents": given[-1]}
         own = {name: it.detach() if isinstance(it, Tensor) else it for name, it in tensors.items()}
         before = deepcopy(own)  # which cannot copy a tensor with its graph
-        with self.watch.paused():
+        watch.is_paused = True
+        with watch.ending():
             changes = callback(*given)
+        watch.is_paused = False
         if self._network is not None:
             self._network.cfg.compare(before, {**tensors, **(changes or {})})
         return changes
@@ -182,8 +184,9 @@ class Call:
         """Whether the last step is known: False if it is watched only from now on."""
         if self.settings.is_off or not self.settings.needs_prediction:
             return True
-        if self.watch is not None and self.watch.follows(pipeline.scheduler):
-            return self.watch.steps > 0
+        watch = self.watch
+        if watch is not None and watch.scheduler is pipeline.scheduler and watch.is_here:
+            return watch.steps > 0
         self.close()
         self.open(pipeline)
         return False

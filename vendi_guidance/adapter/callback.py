@@ -59,10 +59,10 @@ class VendiGuidance(PipelineCallback):
         record (default False): Add samples to the window with `diversity=0` too.
         undistilled (default auto): The network that predicts in the rounds, because one distilled
             to few steps hardly follows them. "adapters": the pipeline's, with its LoRAs (Lightning,
-            Turbo, Hyper, LCM, ...) off during the rounds; other threads wait for it meanwhile. A
-            module: what the pipeline's was distilled from, of the same class and on the same
-            device. None: the pipeline's own. "auto": "adapters" in calls of up to 9 steps without
-            CFG whose first prediction shows that LoRAs distilled the network, else None.
+            Turbo, Hyper, LCM, ...) off during the rounds. A module: what the pipeline's was
+            distilled from, of the same class and on the same device. None: the pipeline's own.
+            "auto": "adapters" in calls of up to 9 steps without CFG whose first prediction shows
+            that LoRAs distilled the network, else None.
         {settings}
 
     Attributes:

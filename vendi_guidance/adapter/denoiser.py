@@ -31,7 +31,7 @@ from vendi_guidance.adapter.cfg import (
 )
 from vendi_guidance.adapter.families import check_caches, family_of
 from vendi_guidance.adapter.joint import is_joint
-from vendi_guidance.adapter.patching import Patch, entry_of
+from vendi_guidance.adapter.patching import entry_of, patched
 from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.adapter.tokens import has_tokens, with_tokens, without_cache
 from vendi_guidance.adapter.undistilled import (
@@ -42,7 +42,6 @@ from vendi_guidance.adapter.undistilled import (
     answer,
     check_fits,
     has_adapters,
-    one_at_a_time,
 )
 from vendi_guidance.guidance.step import Level, Perturb
 
@@ -81,19 +80,14 @@ class Network:
             undistilled = None
         self._is_auto = undistilled == AUTO
         self._undistilled = None if self._is_auto else undistilled
-        self._patches = [
-            Patch(module, entry_of(module), partial(self._wrap, module), watch.is_here)
-            for module in modules
-        ]
+        self._modules = modules
         self.is_joint = any(map(is_joint, modules))
-        if undistilled in (ADAPTERS, AUTO):  # the first patch is the innermost wrapper
-            locks = [one_at_a_time(module, entry_of(module)) for module in modules]
-            self._patches = [*locks, *self._patches]
         self._undo = ExitStack()
 
     def __enter__(self) -> "Network":
-        for patch in self._patches:
-            self._undo.enter_context(patch)
+        for module in self._modules:
+            wrap = partial(self._wrap, module)
+            self._undo.enter_context(patched(module, entry_of(module), wrap))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -240,7 +234,7 @@ class Network:
             with self._watch.ending():
                 return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
 
-        return evaluate
+        return evaluate if self._watch.is_here else forward
 
 
 def _with_latents(part: Callable[..., Tensor], x: Tensor, latents: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Temporary wrappers around a method of one object, for one call or thread only.
+"""Temporary wrappers around a method of one object, for the time of one call.
 
 All wrappers of a method share one replacement of it, so that overlapping calls may begin and end in
 any order. `diffusers.hooks` (0.42) does not allow this: removing a hook with a `new_forward` also
@@ -6,50 +6,28 @@ drops the one registered after it, and removing that one brings the first one ba
 compiled network may also end up inside the compiled code.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import update_wrapper
 from inspect import signature
-from threading import Lock
 from typing import Any
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-_lock = Lock()
 
-
-class Patch:
-    """Wraps the method `target.name` while its context lasts. Calls of the method that do not
-    concern the patch, by `concerns()`, skip it."""
-
-    def __init__(
-        self, target: Any, name: str, wrap: Wrap, concerns: Callable[[], bool] = lambda: True
-    ) -> None:
-        self.wrap = wrap
-        self.concerns = concerns
-        self._target, self._name = target, name
-        self._replacement: _Replacement | None = None
-
-    def __enter__(self) -> "Patch":
-        with _lock:
-            shared = getattr(vars(self._target).get(self._name), "replacement", None)
-            if shared is None or shared.target is not self._target:
-                shared = _Replacement(self._target, self._name)
-            shared.patches = (*shared.patches, self)
-            self._replacement = shared
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shared, self._replacement = self._replacement, None
-        # the garbage collector may end a call anywhere, even in code that holds the lock, where
-        # waiting would last for ever: there the patch stays, and concerns no call
-        if shared is None or not _lock.acquire(timeout=1):
-            return
-        try:
-            shared.patches = tuple(it for it in shared.patches if it is not self)
-            if not shared.patches:
-                shared.undo()
-        finally:
-            _lock.release()
+@contextmanager
+def patched(target: Any, name: str, wrap: Wrap) -> Iterator[None]:
+    """While this context lasts, calls of the method `target.name` go to `wrap(method)`."""
+    shared = getattr(vars(target).get(name), "replacement", None)
+    if shared is None or shared.target is not target:
+        shared = _Replacement(target, name)
+    shared.wraps.append(wrap)
+    try:
+        yield
+    finally:
+        shared.wraps.remove(wrap)
+        if not shared.wraps:
+            shared.undo()
 
 
 def entry_of(module: Any) -> str:
@@ -59,7 +37,7 @@ def entry_of(module: Any) -> str:
 
 
 class _Replacement:
-    """Replaces a method, as an attribute of the object, while the method has patches."""
+    """Replaces a method, as an attribute of the object, while the method has wrappers."""
 
     def __init__(self, target: Any, name: str) -> None:
         inner = getattr(target, name)
@@ -67,7 +45,7 @@ class _Replacement:
         self.__signature__ = signature(inner)  # pipelines inspect a scheduler's step
         self.replacement = self  # `update_wrapper` copies it to wrappers around this one
         self.target = target
-        self.patches: tuple[Patch, ...] = ()  # immutable, because calls read it without a lock
+        self.wraps: list[Wrap] = []
         self._name = name
         self._inner = inner
         self._before = vars(target).get(name)  # set if the method was an attribute already
@@ -75,9 +53,8 @@ class _Replacement:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         method = self._inner
-        for patch in self.patches:
-            if patch.concerns():
-                method = patch.wrap(method)
+        for wrap in self.wraps:
+            method = wrap(method)
         return method(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vendi_guidance.adapter.arguments import SLACK
 from vendi_guidance.adapter.levels import Reader, owner_of
-from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.patching import patched
 from vendi_guidance.guidance.step import Level, Prediction, where_finite
 
 CORRECTORS = ("SASolverScheduler", "UniPCMultistepScheduler")
@@ -29,14 +29,15 @@ class StepTaken(NamedTuple):
 class Watch(Reader):
     """Records the last step of a scheduler in one call: `with Watch(scheduler) as watch`.
 
-    Other calls may share the scheduler and the network. A call's own steps are those of the thread
-    that entered the context, until the schedule is set again, and not those while the watch is
-    paused. With second-order schedulers, each of the two evaluations at a noise level is a step.
+    A call's own steps are those until the schedule is set again, but for those while the watch is
+    paused, for calls that the user's callback makes. With second-order schedulers, each of the two
+    evaluations at a noise level is a step.
 
     Args:
         end: called when an error ends the call.
 
     Attributes:
+        is_paused: whether steps and evaluations belong to other calls.
         steps: how many the call has made.
         first: (b, ...) the sample of the first step.
     """
@@ -50,22 +51,21 @@ class Watch(Reader):
         self._schedules = 0  # set since the context was entered
         self._last: tuple[Any, dict[str, Any]] | None = None
         self._prediction: Prediction | None = None
-        self._thread: int | None = None  # outside of the context
         self._listed: tuple[Tensor | None, object, list[float]] = (None, 0, [])
-        self._is_paused = self._is_over = self._was_timed = False
+        self._thread = get_ident()
+        self.is_paused = self._is_over = self._was_timed = False
         self._undo = ExitStack()
 
     def __enter__(self) -> "Watch":
         self._thread = get_ident()
-        scheduler, here = self.scheduler, self.is_here
-        self._undo.enter_context(Patch(scheduler, "step", self._wrap, here))
-        self._undo.enter_context(Patch(scheduler, "set_timesteps", self._begin, here))
+        self._undo.enter_context(patched(self.scheduler, "step", self._wrap))
+        self._undo.enter_context(patched(self.scheduler, "set_timesteps", self._begin))
         return self
 
     def __exit__(self, *_: object) -> None:
         """Restore the scheduler and forget its last step."""
         self._undo.close()
-        self._thread = self._last = self._prediction = self.first = None
+        self._last = self._prediction = self.first = None
 
     def settle(self) -> None:
         """Note whether the last step `is_timed`, before a user's callback changes the schedule."""
@@ -80,24 +80,18 @@ class Watch(Reader):
             self._end()
             raise
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """While this context lasts, steps and evaluations belong to other calls. An error ends this
-        one."""
-        self._is_paused = True
-        try:
-            with self.ending():
-                yield
-        finally:
-            self._is_paused = False
-
+    @property
     def is_here(self) -> bool:
-        """Whether the current code may belong to the call."""
-        return self._thread == get_ident() and not self._is_paused and not self._is_over
-
-    def follows(self, scheduler: Any) -> bool:
-        """Whether this watch sees the call's steps of the scheduler that the pipeline has now."""
-        return scheduler is self.scheduler and self.is_here()
+        """Whether a step or an evaluation belongs to the call now. RuntimeError in a thread that
+        the call is not in."""
+        if self._is_over:
+            return False
+        if self._thread != get_ident():
+            raise RuntimeError(
+                "a call in another thread is guided with this network or scheduler: give each "
+                "thread a pipeline of its own"
+            )
+        return not self.is_paused
 
     @property
     def key(self) -> tuple[int, int]:
@@ -200,8 +194,9 @@ class Watch(Reader):
 
     def _begin(self, set_timesteps: Callable[..., Any]) -> Callable[..., Any]:
         """A call begins by setting the schedule: another one once this has made a step."""
-        self._schedules += 1
-        self._is_over = self.steps > 0
+        if self.is_here:
+            self._schedules += 1
+            self._is_over = self.steps > 0
         return set_timesteps
 
     def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
@@ -216,7 +211,7 @@ class Watch(Reader):
             self.steps += 1
             return result
 
-        return step
+        return step if self.is_here else inner
 
 
 def can_continue(scheduler: Any) -> bool:

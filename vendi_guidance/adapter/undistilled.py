@@ -4,13 +4,10 @@ distilled it (Lightning, Turbo, Hyper, LCM, ...), or another network."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Lock, RLock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from vendi_guidance.adapter.patching import Patch
 from vendi_guidance.adapter.tokens import uncompiled, without_cache
 from vendi_guidance.guidance.settings import Published, Settings
 
@@ -39,31 +36,6 @@ agree on them. Depth and width may differ."""
 HOOKS = ("_hf_hook", "_diffusers_hook")
 """Attributes of networks that accelerate or diffusers moves to a device when they are called."""
 
-_locks: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
-_adding = Lock()
-
-
-def lock_of(network: nn.Module) -> Any:
-    """The lock that is held while a network's LoRAs are off, and during its evaluations in
-    concurrent calls."""
-    with _adding:
-        return _locks.setdefault(uncompiled(network), RLock())
-
-
-def one_at_a_time(network: nn.Module, name: str) -> Patch:
-    """A patch of the method `name` with which later evaluations of the network, by any call, wait
-    while its LoRAs are off."""
-    lock = lock_of(network)
-
-    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
-        def alone(*args: Any, **kwargs: Any) -> Any:
-            with lock:
-                return forward(*args, **kwargs)
-
-        return alone
-
-    return Patch(network, name, wrap)
-
 
 def answer(
     undistilled: Undistilled,
@@ -75,8 +47,7 @@ def answer(
     """The output of the undistilled network, in place of the pipeline's network with its original
     `forward`; of that one if `undistilled` is None."""
     if undistilled is None:
-        with lock_of(network):
-            return forward(*args, **kwargs)
+        return forward(*args, **kwargs)
     uncached = without_cache(network, kwargs)
     if uncached is None:
         raise ValueError(
@@ -85,7 +56,7 @@ def answer(
         )
     if isinstance(undistilled, nn.Module):
         return undistilled(*args, **uncached)
-    with lock_of(network), adapters_off(network):
+    with adapters_off(network):
         return forward(*args, **uncached)
 
 

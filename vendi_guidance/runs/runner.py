@@ -28,7 +28,7 @@ from PIL.Image import Image
 from vendi_guidance.adapter.arguments import input_of
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.mixins import DiversityGuided, OnStep
-from vendi_guidance.adapter.patching import Patch
+from vendi_guidance.adapter.patching import patched
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import reason
 from vendi_guidance.guidance.window import Finished, SlidingWindow, counts_of, named, unnamed
@@ -252,5 +252,5 @@ def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[in
     with ExitStack() as stack:
         for network in (*(getattr(pipe, name, None) for name in NETWORKS), undistilled):
             if isinstance(network, torch.nn.Module):
-                stack.enter_context(Patch(network, "forward", wrap))
+                stack.enter_context(patched(network, "forward", wrap))
         yield counts
