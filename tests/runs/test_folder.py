@@ -191,14 +191,13 @@ def grow(
 
 def assert_equal(one: SlidingWindow, other: SlidingWindow) -> None:
     """Two windows are equal bit by bit, slot by slot."""
-    assert one.latent_shape == other.latent_shape
-    for shape in one.shapes[1:]:
-        assert_equal(one.of_shape(shape), other.of_shape(shape))
-    for name in ("features", "distances", "prompts"):
-        kept, made_again = getattr(one, name), getattr(other, name)
-        assert made_again is None if kept is None else torch.equal(kept, made_again)
-    if one.prompts is not None:
-        assert torch.equal(*(window.prompt_gram(Gaussian(0.3)) for window in (one, other)))
+    assert one.shapes == other.shapes
+    for own, again in ([it.of_shape(shape) for it in (one, other)] for shape in one.shapes):
+        for name in ("features", "distances", "prompts"):
+            kept, made_again = getattr(own, name), getattr(again, name)
+            assert made_again is None if kept is None else torch.equal(kept, made_again)
+        if own.prompts is not None:
+            assert torch.equal(*(it.prompt_gram(Gaussian(0.3)) for it in (own, again)))
 
 
 @pytest.mark.parametrize(

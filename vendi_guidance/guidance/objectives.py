@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.samples import as_rows, lengths, unit_rows
+from vendi_guidance.guidance.samples import Samples, as_rows, lengths, unit_rows
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.base import Blocks, SphereKernel
 from vendi_guidance.kernels.parts import squared_norm
@@ -132,12 +132,13 @@ class Objective(ABC):
     ) -> tuple[Tensor, Slope]:
         """The direction of the gradient, and what computes the score and its slopes, (b, 1), along
         the direction in unit-length features."""
-        self._check(features, prompts, window)
-        unit, n = unit_rows(as_rows(features)), len(window)
-        weights, scale = self._weights(*self._similarities(unit, prompts, window), window)
+        samples = window.of_shape(features.shape[1:])
+        self._check(features, prompts, samples)
+        unit, n = unit_rows(as_rows(features)), len(samples)
+        weights, scale = self._weights(*self._similarities(unit, prompts, samples), samples)
         total = torch.linalg.vector_norm(weights, 1, dim=1, keepdim=True)
         weights = weights.div_(total).to(unit)
-        pull = window.add_weighted(weights[:, n:] @ unit, weights[:, :n])
+        pull = samples.add_weighted(weights[:, n:] @ unit, weights[:, :n])
         tangent = pull.addcmul_(torch.einsum("bd,bd->b", pull, unit)[:, None], unit, value=-1)
         length = torch.linalg.vector_norm(tangent, dim=1, keepdim=True)
 
@@ -145,7 +146,7 @@ class Objective(ABC):
             score, factor = scale()
             return score, factor * total * length
 
-        least = _rounding_of(tangent, window)
+        least = _rounding_of(tangent, samples)
         return tangent.div_(torch.threshold(length, least, torch.inf)), slope
 
     @isolated()
@@ -161,18 +162,19 @@ class Objective(ABC):
             (b,) indices of candidates, each below c.
         """
         count, b = candidates.shape[:2]
-        self._check(candidates[0], prompts, window)
+        samples = window.of_shape(candidates.shape[2:])
+        self._check(candidates[0], prompts, samples)
         unit = unit_rows(as_rows(candidates.flatten(0, 1)))
-        latent, of_prompts, kernel = self._similarities(unit, prompts, window)
+        latent, of_prompts, kernel = self._similarities(unit, prompts, samples)
         # candidates with NaN get similarity 0, also to themselves, so that they are taken last
         joint = (latent * of_prompts.similarity).nan_to_num_(0, 0, 0)
-        border, among = joint.split([len(window), count * b], dim=1)
-        if len(window):
-            nearest = border.amax(dim=0).topk(min(NEAREST, len(window))).indices
-            rows = nearest.to(window.distances.device)
+        border, among = joint.split([len(samples), count * b], dim=1)
+        if len(samples):
+            nearest = border.amax(dim=0).topk(min(NEAREST, len(samples))).indices
+            rows = nearest.to(samples.distances.device)
             block = rows[:, None], rows
-            known = kernel.on_sphere(window.distances[block])
-            known = known.mul_(window.prompt_gram(self.kernel_prompt)[block]).to(border)
+            known = kernel.on_sphere(samples.distances[block])
+            known = known.mul_(samples.prompt_gram(self.kernel_prompt)[block]).to(border)
             known.diagonal().fill_(1 + RIDGE)
             border = border[:, nearest]
             # `solve` would wait for the device to report errors
@@ -185,33 +187,32 @@ class Objective(ABC):
     @isolated()
     def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:
         """(b, b) similarity of the prompts of samples in flight, in the dtype of `like`."""
-        empty = SlidingWindow(1)
+        empty = Samples(1)
         self._check(like, prompts, empty)
         shape = like.new_empty(len(like), len(like))
         return self._of_prompts(prompts, empty, shape).similarity
 
-    def _check(self, features: Tensor, prompts: Tensor | None, window: SlidingWindow) -> None:
-        """Raise ValueError if these cannot be compared with the window's samples."""
-        if self.kernel_prompt is None:
-            return window.check_shape(features)
-        if prompts is None:
-            raise ValueError("a conditional objective needs prompt embeddings, got none")
-        return window.check(features, prompts)
+    def _check(self, features: Tensor, prompts: Tensor | None, samples: Samples) -> None:
+        """Raise ValueError if these cannot be compared with those remembered."""
+        if self.kernel_prompt is not None:
+            if prompts is None:
+                raise ValueError("a conditional objective needs prompt embeddings, got none")
+            samples.check(features, prompts)
 
     def _similarities(
-        self, unit: Tensor, prompts: Tensor | None, window: SlidingWindow
+        self, unit: Tensor, prompts: Tensor | None, samples: Samples
     ) -> tuple[Tensor, _Prompts, SphereKernel]:
         """(c b, N + c b) similarities of unit-length features, c for each prompt, with the window's
         and themselves; what is needed of the prompts; and the features' kernel."""
-        stored = window.features.dtype if len(window) else unit.dtype
-        distances = cosine_distances(window.products(unit), unit.shape[1], stored)
-        of_prompts = self._of_prompts(prompts, window, distances)
+        stored = samples.features.dtype if len(samples) else unit.dtype
+        distances = cosine_distances(samples.products(unit), unit.shape[1], stored)
+        of_prompts = self._of_prompts(prompts, samples, distances)
         kernel = self.kernel_latent
         if isinstance(kernel, MedianGaussian):
             kernel = kernel.fit(distances, of_prompts.similar)
         return kernel.on_sphere(distances), of_prompts, kernel
 
-    def _of_prompts(self, prompts: Tensor | None, window: SlidingWindow, like: Tensor) -> _Prompts:
+    def _of_prompts(self, prompts: Tensor | None, samples: Samples, like: Tensor) -> _Prompts:
         """What is needed of b prompts, each c times, in the dtype and shape of `like`."""
         kernel, prompts = self.kernel_prompt, prompts if self.kernel_prompt else None
         b = len(like) if prompts is None else len(prompts)
@@ -220,11 +221,11 @@ class Objective(ABC):
             if kernel is None or prompts is None:
                 return torch.ones_like(like)
             rows = unit_rows(as_rows(prompts))
-            unit, known = rows.to(like), rows[:0] if window.prompts is None else window.prompts
+            unit, known = rows.to(like), rows[:0] if samples.prompts is None else samples.prompts
             products = torch.cat([unit @ known.to(unit).T, unit @ unit.T], dim=1)
             stored = coarser(rows.dtype, known.dtype)
             found = kernel.on_sphere(cosine_distances(products, unit.shape[1], stored))
-            known, own = _with_diagonal(found, 1).split([len(window), b], dim=1)
+            known, own = _with_diagonal(found, 1).split([len(samples), b], dim=1)
             times = len(like) // b
             return torch.cat([known.repeat(times, 1), own.repeat(times, times)], dim=1)
 
@@ -235,12 +236,12 @@ class Objective(ABC):
 
         # by shape: a choice, of several candidates for each prompt, comes between gradients
         key = kernel, b, like.dtype, like.device
-        found: _Prompts = window.cached(("prompts", len(like)), key, compute, prompts)
+        found: _Prompts = samples.cached(("prompts", len(like)), key, compute, prompts)
         return found
 
     @abstractmethod
     def _weights(
-        self, latent: Tensor, of_prompts: _Prompts, kernel: SphereKernel, window: SlidingWindow
+        self, latent: Tensor, of_prompts: _Prompts, kernel: SphereKernel, samples: Samples
     ) -> tuple[Tensor, Slope]:
         """(b, N + b) weights w of the module's formula, up to a positive factor; and what computes
         the score and this factor."""
@@ -250,17 +251,17 @@ class RKE(Objective):
     """|K_T|_F^2 / |K_Z∘K_T|_F^2: no spectrum, O(b N D)."""
 
     def _weights(
-        self, latent: Tensor, of_prompts: _Prompts, kernel: SphereKernel, window: SlidingWindow
+        self, latent: Tensor, of_prompts: _Prompts, kernel: SphereKernel, samples: Samples
     ) -> tuple[Tensor, Slope]:
         prompt = of_prompts.similarity
 
         def squared() -> Tensor:
-            return _squared_norm(prompt, squared_norm(window.prompt_gram(self.kernel_prompt)))
+            return _squared_norm(prompt, squared_norm(samples.prompt_gram(self.kernel_prompt)))
 
         def scale() -> tuple[Tensor, Tensor]:
             joint = _with_diagonal(latent, 1) * prompt
-            of_both = _squared_norm(joint, window.squared_norm(kernel, self.kernel_prompt))
-            score = window.cached("prompts squared", None, squared, prompt) / of_both
+            of_both = _squared_norm(joint, samples.squared_norm(kernel, self.kernel_prompt))
+            score = samples.cached("prompts squared", None, squared, prompt) / of_both
             return score, 4 * score / of_both
 
         return kernel.slope_on_sphere(latent).mul_(latent).mul_(of_prompts.weights), scale
@@ -279,11 +280,11 @@ class Vendi(Objective):
         truncate(torch.ones(1), self.truncation)  # raises for an invalid rank, before any image
 
     def _weights(
-        self, latent: Tensor, of_prompts: _Prompts, kernel: SphereKernel, window: SlidingWindow
+        self, latent: Tensor, of_prompts: _Prompts, kernel: SphereKernel, samples: Samples
     ) -> tuple[Tensor, Slope]:
         prompt = of_prompts.similarity
-        prompts = _bordered(window.prompt_gram(self.kernel_prompt), prompt)
-        joint = prompts * _bordered(window.latent_gram(kernel), _with_diagonal(latent, 1))
+        prompts = _bordered(samples.prompt_gram(self.kernel_prompt), prompt)
+        joint = prompts * _bordered(samples.latent_gram(kernel), _with_diagonal(latent, 1))
         n, b = len(joint), len(latent)
         if n <= FLOAT64_UP_TO:
             joint = joint.double()
@@ -299,7 +300,7 @@ class Vendi(Objective):
 
         def scale() -> tuple[Tensor, Tensor]:
             entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation))
-            known = window.cached("prompt entropy", self.truncation, prompt_entropy, prompt)
+            known = samples.cached("prompt entropy", self.truncation, prompt_entropy, prompt)
             score = (entropy - known + (0 * joint).sum()).exp().double()
             return score, 2 / n * score
 
@@ -308,12 +309,12 @@ class Vendi(Objective):
         return _without_own(weights), scale
 
 
-def _rounding_of(means: Tensor, window: SlidingWindow) -> float:
+def _rounding_of(means: Tensor, samples: Samples) -> float:
     """The length of rounding errors of weighted means, (b, D), of rows of the window and in flight:
     what is shorter has no direction."""
-    stored = window.features.dtype if len(window) else means.dtype
+    stored = samples.features.dtype if len(samples) else means.dtype
     scaled = torch.promote_types(stored, torch.float32)
-    terms = max(means.shape[1], len(window) + len(means))
+    terms = max(means.shape[1], len(samples) + len(means))
     share = rounding(coarser(means.dtype, scaled), terms)
     return share + (rounding(stored, 1) if stored != scaled else 0.0)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import SphereKernel, check_count
+from vendi_guidance.kernels.base import SphereKernel
 from vendi_guidance.kernels.parts import squared_norm
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.rounding import cosine_distances
@@ -42,23 +42,22 @@ def lengths(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 class Samples:
-    """The last `size` samples of one shape: see `SlidingWindow`."""
+    """The last `size` samples of one shape: see `SlidingWindow`.
+
+    Attributes:
+        latent_shape: of one sample's features; None while there are none.
+        cache: values derived from the samples; emptied when a sample enters.
+    """
 
     def __init__(
         self,
         size: int,
-        *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> None:
-        check_count("window", size)
         self.size = size
         self.dtype = dtype
         self.device = device
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget every sample."""
         self.latent_shape: tuple[int, ...] | None = None
         self._features: _Ring | None = None
         self._prompts: _Ring | None = None
@@ -91,7 +90,6 @@ class Samples:
             raise ValueError(
                 f"got {counted(len(features), 'latent')} but {counted(len(prompts), 'prompt')}"
             )
-        self.check_shape(features)
         if self._features is None:
             return
         if (prompts is None) != (self._prompts is None):
@@ -104,15 +102,6 @@ class Samples:
                     f"the window holds prompt embeddings of width {width}, got {given_width}: "
                     "clear it, or use one window for each text encoder"
                 )
-
-    def check_shape(self, features: Tensor) -> None:
-        """Raise ValueError if features, (b, ...), have another shape than those remembered."""
-        shape = tuple(features.shape[1:])
-        if self.latent_shape not in (None, shape):
-            raise ValueError(
-                f"the window holds latents of shape {self.latent_shape}, got {shape}: "
-                "compare them with window.of_shape(shape)"
-            )
 
     @property
     def features(self) -> Tensor:
@@ -188,6 +177,14 @@ class Samples:
         shift = -(self._entered % self.size) if self._entered > self.size else 0
         prompts = self.prompts
         return self.features.roll(shift, 0), None if prompts is None else prompts.roll(shift, 0)
+
+    def resized(self, size: int) -> "Samples":
+        """A copy that remembers `size` samples: the oldest are left out if there is no room."""
+        other = Samples(size, self.dtype, self.device)
+        if self.latent_shape is not None:
+            features, prompts = self.oldest_first()
+            other.enter(features.unflatten(1, self.latent_shape), prompts)
+        return other
 
 
 class _Ring:

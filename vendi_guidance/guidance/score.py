@@ -37,10 +37,9 @@ class Score:
         """(b, D) unit rows: the gradient of the score in the flattened latents. ValueError if the
         samples do not fit those in the memory."""
         features, pull_back = self.space.view(step.pipeline, step.latents, step.prediction)
-        window = self.window.of_shape(features.shape[1:])
-        window.check(features, step.prompts)  # where they will enter
+        self.window.of_shape(features.shape[1:]).check(features, step.prompts)
         if self.exemplars is None:
-            found = self.objective.direction(features, step.prompts, window)
+            found = self.objective.direction(features, step.prompts, self.window)
         else:
             if self.exemplars.latent_shape != features.shape[1:]:
                 raise ValueError(
@@ -49,7 +48,7 @@ class Score:
                     "pipeline, space and image size"
                 )
             alone = replace(self.objective, kernel_prompt=None)
-            found = self.objective.gradient(features, step.prompts, window).gradient
+            found = self.objective.gradient(features, step.prompts, self.window).gradient
             found = found - self.beta * alone.gradient(features, None, self.exemplars).gradient
             found = unit_rows(as_rows(found))
         if pull_back is not None:
@@ -77,8 +76,7 @@ class Score:
             return noisy[0], clean[0]
         features = self.space.remember(step.pipeline, clean.flatten(0, 1))
         features = features.unflatten(0, clean.shape[:2])
-        window = self.window.of_shape(features.shape[2:])
-        taken = self.objective.choose(features, step.prompts, window)
+        taken = self.objective.choose(features, step.prompts, self.window)
         rows = torch.arange(len(taken), device=taken.device)
         return noisy[taken, rows], clean[taken, rows]
 

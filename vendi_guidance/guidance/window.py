@@ -1,8 +1,7 @@
 """The sliding window: the most recent finished samples and their prompts, for each shape."""
 
-import copy
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -49,7 +48,7 @@ def unnamed(tensors: Mapping[str, Tensor]) -> list[Finished]:
     return [(tensors[f"latents_{i}"], tensors.get(f"prompts_{i}")) for i in range(count)]
 
 
-class SlidingWindow(Samples):
+class SlidingWindow:
     """The last `size` finished samples, with their prompt embeddings.
 
     Only samples of the same shape, such as latents of images of one size, are compared, and each
@@ -65,8 +64,10 @@ class SlidingWindow(Samples):
         device: where features are stored; None is the device of the first ones.
 
     Attributes:
+        features: (N, D) unit-length features, in the storage dtype.
+        prompts: (N, m) unit-length prompt embeddings, or None where there are none.
+        distances: (N, N) cosine distances of the features.
         latent_shape: shape of one sample's features; None while the window is empty.
-        cache: values derived from the samples; emptied when a sample enters.
 
     Raises:
         ValueError: size < 1.
@@ -80,44 +81,49 @@ class SlidingWindow(Samples):
         (3, (3, 256))
     """
 
+    features = property(lambda self: self._last.features)
+    prompts = property(lambda self: self._last.prompts)
+    distances = property(lambda self: self._last.distances)
+    latent_shape = property(lambda self: self._last.latent_shape)
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> None:
+        check_count("window", size)
+        self.size = size
+        self.dtype = dtype
+        self.device = device
+        self.clear()
+
     def clear(self) -> None:
         """Forget every sample, of every shape."""
-        self._others: dict[tuple[int, ...], SlidingWindow] = {}
-        self._cache_of_none: dict[Hashable, Any] = {}
-        super().clear()
+        self._of: dict[tuple[int, ...], Samples] = {}  # the shape that entered last comes first
+
+    def __len__(self) -> int:
+        return len(self._last)
 
     def __repr__(self) -> str:
-        others = f", and {len(self._others)} other shapes" if self._others else ""
+        count = len(self.shapes) - 1
+        others = f", and {count} other shapes" if count > 0 else ""
         return f"SlidingWindow({self.size}), {len(self)} of them filled{others}"
+
+    @property
+    def _last(self) -> Samples:
+        return next(iter(self._of.values()), Samples(self.size, self.dtype, self.device))
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the samples, that of the last sample first."""
-        return [*([] if self.latent_shape is None else [self.latent_shape]), *self._others]
+        return [shape for shape, samples in self._of.items() if len(samples)]
 
-    def of_shape(self, shape: Sequence[int]) -> "SlidingWindow":
-        """The samples of one shape as a window, which may be empty."""
-        shape = tuple(shape)
-        if self.latent_shape == shape:
-            return self
-        empty = SlidingWindow(self.size, dtype=self.dtype, device=self.device)
-        empty.cache = self._cache_of_none
-        return self._others.get(shape, empty)
-
-    def _show(self, shape: tuple[int, ...]) -> None:
-        """Make this shape the current one."""
-        if shape == self.latent_shape or (self.latent_shape is None and shape not in self._others):
-            return
-        known, others = self.of_shape(shape), self._others
-        if shape not in others:
-            known.cache = {}  # no longer that of all shapes without samples
-        if self.latent_shape is not None:
-            alone = copy.copy(self)
-            alone._others = {}
-            others = {self.latent_shape: alone, **others}
-        self._others = {at: it for at, it in others.items() if at != shape}
-        for name in ("latent_shape", "_features", "_prompts", "_entered", "cache"):
-            setattr(self, name, getattr(known, name))
+    def of_shape(self, shape: Sequence[int]) -> Samples:
+        """The samples of one shape, of which there may be none."""
+        empty = Samples(self.size, self.dtype, self.device)
+        return self._of.setdefault(tuple(shape), empty)
 
     def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
         """Add finished samples; the oldest leave if there is no room.
@@ -132,38 +138,32 @@ class SlidingWindow(Samples):
             ValueError: prompts of another width than before, prompts given only sometimes, or NaN
                 or infinity. The window stays as it was.
         """
-        self.of_shape(features.shape[1:]).check(features, prompts)
+        shape = tuple(features.shape[1:])
+        samples = self.of_shape(shape)
+        samples.check(features, prompts)
         if not features.isfinite().all() or not (prompts is None or prompts.isfinite().all()):
             raise ValueError("latents and prompts that enter the window must be finite numbers")
-        self._show(tuple(features.shape[1:]))
-        self.enter(features, prompts)
+        samples.enter(features, prompts)
+        self._of = {shape: samples} | self._of
 
     def resize(self, size: int) -> None:
         """Set the number of samples to remember; the oldest leave if there is no room. ValueError
         if size < 1."""
         check_count("window", size)
-        if size == self.size:
-            return
-        features, prompts, shape = *self.oldest_first(), self.latent_shape
-        others = {at: copy.copy(other) for at, other in self._others.items()}
-        for other in others.values():
-            other.resize(size)
-        self.size = size
-        self.clear()
-        self._others = others
-        if shape is not None:
-            self.append(features.unflatten(1, shape), prompts)
+        if size != self.size:
+            self.size = size
+            self._of = {shape: samples.resized(size) for shape, samples in self._of.items()}
 
     @contextmanager
     def resized(self, size: int) -> Iterator[None]:
         """`resize` as a context, undone if the block raises; ValueError if size < 1."""
-        before = dict(vars(self))  # `resize` copies the samples, so these stay as they are
+        before = self.size, self._of  # `resize` copies the samples, so these stay as they are
         self.resize(size)
         try:
             yield
         except BaseException:
-            if before["size"] != size:
-                vars(self).update(before)
+            if before[0] != size:
+                self.size, self._of = before
             raise
 
     def save(self, path: str | Path) -> None:
