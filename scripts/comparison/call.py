@@ -10,7 +10,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.arguments import input_of, tensor_of
+from vendi_guidance.adapter.arguments import by_name, input_of, tensor_of
 from vendi_guidance.adapter.cfg import Evaluation
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.families import family_of
@@ -58,7 +58,7 @@ class Call:
         numbers = count()
 
         def replaced(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            evaluation = Evaluation(network, forward, args, kwargs)
+            evaluation = Evaluation(network, forward, by_name(network, args, kwargs))
             number, steps = next(numbers), len(self.pipe.scheduler.timesteps)
             if number >= steps:
                 raise ValueError("the pipeline evaluates its network more than once per step")
@@ -98,7 +98,7 @@ class Step(NamedTuple):
 
     def output(self) -> Any:
         """The network's output."""
-        return self.evaluation.forward(*self.evaluation.args, **self.evaluation.kwargs)
+        return self.evaluation.make()
 
     def of_prompts(self) -> Evaluation:
         """The evaluation of the rows of the prompts alone."""
@@ -108,7 +108,7 @@ class Step(NamedTuple):
         """The predicted clean latents for an output, after CFG."""
         reader, level = call.level_at(self.number)
         alone = self.of_prompts()
-        latents = tensor_of(input_of(alone.args, alone.kwargs)) / reader.input_scale(level)
+        latents = tensor_of(input_of(alone.given)) / reader.input_scale(level)
         return reader.denoise(latents, self.guided(output, call.arguments["guidance_scale"]), level)
 
     def guided(self, output: Tensor, scale: float) -> Tensor:
@@ -129,18 +129,18 @@ class Step(NamedTuple):
         Raises:
             ValueError: the network gets no token embeddings under a known name.
         """
-        module, forward, args, kwargs, _ = self.evaluation
-        args, kwargs = with_tokens(
-            *(module, args, kwargs, self.rows, self.evaluation.rows),
+        module, forward, given, _ = self.evaluation
+        given = with_tokens(
+            *(module, given, self.rows, self.evaluation.rows),
             lambda tokens, sample, _: change(tokens, sample),
         )
-        added = dict(kwargs.get("added_cond_kwargs") or {})
-        for arguments, name in ((added, "text_embeds"), (kwargs, "pooled_projections")):
+        added = dict(given.get("added_cond_kwargs") or {})
+        for arguments, name in ((added, "text_embeds"), (given, "pooled_projections")):
             pooled = arguments.get(name)
             if pooled is not None:
                 arguments[name] = pooled.clone()
                 for sample, row in enumerate(self.rows):
                     arguments[name][row] = change(pooled[row : row + 1], sample)[0]
         if added:
-            kwargs["added_cond_kwargs"] = added
-        return forward(*args, **kwargs)
+            given["added_cond_kwargs"] = added
+        return forward(**given)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from scripts.comparison.call import Call, Step
 from scripts.comparison.prompt_noise import noise_generators
-from vendi_guidance.adapter.arguments import input_name, input_of, tensor_of
+from vendi_guidance.adapter.arguments import input_of, tensor_of, with_input
 from vendi_guidance.adapter.levels import Level, Reader
 from vendi_guidance.adapter.patching import patched
 
@@ -174,12 +174,10 @@ def _started_by(call: Call, change: Callable[[Start], Tensor]) -> list[Image]:
 
 def _output_for(step: Step, inputs: Tensor) -> Any:
     """The network's output for other inputs, the same ones in all parts of CFG."""
-    _, forward, args, kwargs, _ = step.evaluation
-    given = tensor_of(input_of(args, kwargs))
-    full = torch.cat([inputs.to(given.dtype)] * (len(given) // len(inputs)))
-    if args:
-        return forward(full, *args[1:], **kwargs)
-    return forward(*args, **{**kwargs, input_name(kwargs): full})
+    given = step.evaluation.given
+    old = tensor_of(input_of(given))
+    full = torch.cat([inputs.to(old.dtype)] * (len(old) // len(inputs)))
+    return step.evaluation.forward(**with_input(given, full))
 
 
 def _started(

@@ -26,7 +26,7 @@ def limited_interval(call: Call, start: float) -> list[Image]:
         if step.done >= start:
             return step.output()
         alone = step.of_prompts()
-        raw = alone.forward(*alone.args, **alone.kwargs)
+        raw = alone.make()
         parts = step.evaluation.rows // len(step.rows)
         return in_form_of(raw, torch.cat([tensor_of(raw)] * parts))
 
@@ -44,7 +44,7 @@ def base_first(call: Call, steps: float) -> list[Image]:
 
     def evaluate(step: Step) -> Any:
         is_first = step.number < steps
-        return answer(ADAPTERS, *step.evaluation[:4]) if is_first else step.output()
+        return answer(ADAPTERS, *step.evaluation[:3]) if is_first else step.output()
 
     return call.images_by(evaluate)
 
@@ -68,7 +68,7 @@ def particle_guidance(call: Call, scale: float) -> list[Image]:
         if not LEAST_SIGMA <= sigma <= MOST_SIGMA:
             return raw
         alone, level = step.of_prompts(), reader.at(sigma)
-        latents, input_scale = input_of(alone.args, alone.kwargs), reader.input_scale(level)
+        latents, input_scale = input_of(alone.given), reader.input_scale(level)
         x = latents.flatten(1).float() / (input_scale * math.hypot(*level))
         change = torch.zeros_like(x)
         for rows in groups:

@@ -187,22 +187,23 @@ def test_steps_without_cfg_evaluate_the_rows_of_prompts_alone(name):
 
 def test_an_evaluation_keeps_what_its_pipeline_changes_afterwards():
     cfg, items = ScaledCFG(None, SimpleNamespace(key=1, steps=0)), {"image": 1}
-    cfg.evaluate(Evaluation(None, lambda x, **_: x, (torch.ones(2, 4),), {"joint": items}))
+    cfg.evaluate(Evaluation(None, lambda x, **_: x, {"x": torch.ones(2, 4), "joint": items}))
     items["image"] = 2  # Flux's negative image takes the place of the image
-    assert cfg.evaluations[0].kwargs == {"joint": {"image": 1}}
+    assert cfg.evaluations[0].given["joint"] == {"image": 1}
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (lambda args: (args[0].flip(-1), *args[1:]), "scales its latents in a way .* known: use"),
-        (lambda args: (torch.ones(3, 4, 8, 8),), "3 rows for 2 samples"),
+        (lambda latents: latents.flip(-1), "scales its latents in a way .* known: use"),
+        (lambda latents: torch.ones(3, 4, 8, 8), "3 rows for 2 samples"),
     ],
 )
 def test_inputs_that_a_pipeline_changes_are_refused(changed, message):
     def at_step(index, latents):
         [evaluation] = network.cfg.evaluations
-        network.cfg.evaluations[0] = evaluation._replace(args=changed(evaluation.args))
+        given = evaluation.given | {"sample": changed(evaluation.given["sample"])}
+        network.cfg.evaluations[0] = evaluation._replace(given=given)
         network.denoise(watch.step.sample)
 
     pipe = pipeline("SDXL")

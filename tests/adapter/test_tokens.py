@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.adapter.test_denoiser import NAMES, call, module_of, pipeline, watching
-from vendi_guidance.adapter.arguments import input_of
-from vendi_guidance.adapter.tokens import CACHE, TOKENS, _mask, named_arguments, with_tokens
+from vendi_guidance.adapter.arguments import by_name, input_of
+from vendi_guidance.adapter.tokens import CACHE, TOKENS, _mask, with_tokens
 from vendi_guidance.guidance.noise import perturbed_prompt
 
 NO_PROMPT = ["Kandinsky 2.2"]
@@ -69,10 +69,10 @@ def test_the_prediction_is_another_one_and_nothing_that_follows_changes(name, gu
 @pytest.mark.parametrize("name", WITH_PROMPT)
 def test_only_tokens_of_the_rows_asked_change(name):
     module, args, kwargs = arguments_of_the_last_evaluation(name)
-    before = named_arguments(module, args, kwargs)
-    rows = len(input_of(args, kwargs))
+    before = by_name(module, args, kwargs)
+    rows = len(input_of(before))
     own = range(rows)[-2:]
-    near = named_arguments(module, *with_tokens(module, args, kwargs, own, rows, noisy(1, 2)))
+    near = with_tokens(module, before, own, rows, noisy(1, 2))
     assert near.keys() == before.keys()
     for key in before.keys() - {*CACHE}:
         if key not in TOKENS or before[key] is None:

@@ -1,18 +1,19 @@
 """The arguments that pipelines pass to their networks: rows of latents, a timestep, embeddings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vendi_guidance.adapter.families import NOT_PER_SAMPLE
 
 INPUTS = ("sample", "hidden_states", "x")
-"""Names of the latents, if they are not the first positional argument."""
+"""Names of the latents."""
 
 TIMES = ("timestep", "timesteps", "t")
-"""Names of the timestep, if it is not the second positional argument."""
+"""Names of the timestep."""
 
 CONVENTIONS: tuple[Callable[[float, int], float], ...] = (
     lambda timestep, count: timestep,
@@ -28,13 +29,29 @@ SLACK = 0.004
 """Tolerance of a network's timestep, as a share of its range: bfloat16 has 8 bits."""
 
 
-def input_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def by_name(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of a module by their names."""
+    names = [*signature(type(uncompiled(module)).forward).parameters][1:]
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The network inside the wrapper that `torch.compile` returns."""
+    return getattr(module, "_orig_mod", module)
+
+
+def input_of(given: Mapping[str, Any]) -> Any:
     """The latents: a tensor, or a list with one for each row."""
-    return args[0] if args else kwargs[input_name(kwargs)]
+    return given[_name_in(given, INPUTS)]
 
 
-def input_name(kwargs: Mapping[str, Any]) -> str:
-    return next(name for name in INPUTS if name in kwargs)
+def with_input(given: Mapping[str, Any], latents: Any) -> dict[str, Any]:
+    """The arguments with other latents."""
+    return {**given, _name_in(given, INPUTS): latents}
+
+
+def _name_in(given: Mapping[str, Any], names: Sequence[str]) -> str:
+    return next((name for name in names if name in given), names[0])
 
 
 def tensor_of(raw: Any) -> Tensor:
@@ -56,12 +73,10 @@ def in_form_of(raw: Any, tensor: Tensor) -> Any:
     return type(raw)(**{**raw, name: in_form_of(first, tensor)})
 
 
-def only_rows(
-    args: tuple[Any, ...], kwargs: dict[str, Any], rows: int, own: slice, times: int = 1
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def only_rows(given: dict[str, Any], rows: int, own: slice, times: int = 1) -> dict[str, Any]:
     """The arguments for the rows `own` of a batch of `rows`, repeated `times` times along it."""
-    in_lists = isinstance(input_of(args, kwargs), list)
-    return _take(args, rows, own, times, in_lists), _take(kwargs, rows, own, times, in_lists)
+    found: dict[str, Any] = _take(given, rows, own, times, isinstance(input_of(given), list))
+    return found
 
 
 def _take(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> Any:
@@ -106,31 +121,20 @@ def convention_of(
     return None
 
 
-def timestep_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float | None:
+def timestep_in(given: Mapping[str, Any]) -> float | None:
     """The network's timestep; None if it gets none, or if rows have different ones."""
-    given = args[1] if len(args) > 1 else kwargs.get(_timestep_name(kwargs))
-    if not isinstance(given, Tensor | float | int) or isinstance(given, bool):
+    timestep = given.get(_name_in(given, TIMES))
+    if not isinstance(timestep, Tensor | float | int) or isinstance(timestep, bool):
         return None
-    values = set(torch.as_tensor(given).flatten().tolist())
+    values = set(torch.as_tensor(timestep).flatten().tolist())
     return float(values.pop()) if len(values) == 1 else None
 
 
-def with_timestep(
-    args: tuple[Any, ...], kwargs: dict[str, Any], timestep: float
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def with_timestep(given: Mapping[str, Any], timestep: float) -> dict[str, Any]:
     """The arguments with another timestep, in the shape and dtype of the given one."""
-
-    def like(given: Any) -> Any:
-        if isinstance(given, Tensor):
-            value = timestep if given.is_floating_point() else round(timestep)
-            return torch.full_like(given, value)
-        return type(given)(timestep)
-
-    if len(args) > 1:
-        return (args[0], like(args[1]), *args[2:]), kwargs
-    name = _timestep_name(kwargs)
-    return args, {**kwargs, name: like(kwargs[name])}
-
-
-def _timestep_name(kwargs: Mapping[str, Any]) -> str:
-    return next((name for name in TIMES if name in kwargs), TIMES[0])
+    name = _name_in(given, TIMES)
+    old = given[name]
+    if isinstance(old, Tensor):
+        value = timestep if old.is_floating_point() else round(timestep)
+        return {**given, name: torch.full_like(old, value)}
+    return {**given, name: type(old)(timestep)}

@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, same, tensor_of
+from vendi_guidance.adapter.arguments import (
+    in_form_of,
+    input_of,
+    only_rows,
+    same,
+    tensor_of,
+)
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.schedule import Watch
 
@@ -24,23 +30,25 @@ logger = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
-    """One evaluation of a pipeline's network: its arguments and, once made, its output."""
+    """One evaluation of a pipeline's network: its arguments by name and, once made, its output."""
 
     module: nn.Module
     forward: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    given: dict[str, Any]
     output: Any = None
+
+    def make(self) -> Any:
+        """The network's output."""
+        return self.forward(**self.given)
 
     @property
     def rows(self) -> int:
         """The number of rows of latents that the network is given."""
-        return len(input_of(self.args, self.kwargs))
+        return len(input_of(self.given))
 
     def of_rows(self, rows: slice, times: int = 1) -> "Evaluation":
         """The same evaluation of these rows only, repeated `times` times along the batch."""
-        args, kwargs = only_rows(self.args, self.kwargs, self.rows, rows, times)
-        return self._replace(args=args, kwargs=kwargs)
+        return self._replace(given=only_rows(self.given, self.rows, rows, times))
 
 
 class ScaledCFG:
@@ -120,8 +128,8 @@ class ScaledCFG:
             self._share = self.share if self._watch.steps else 1.0
         output = self._forward(evaluation) if self._share == 1 else self._scaled(evaluation)
         # pipelines may change an argument's items before the next evaluation
-        own = {name: {**it} if type(it) is dict else it for name, it in evaluation.kwargs.items()}
-        self.evaluations.append(evaluation._replace(kwargs=own, output=output))
+        own = {name: {**it} if type(it) is dict else it for name, it in evaluation.given.items()}
+        self.evaluations.append(evaluation._replace(given=own, output=output))
         return output
 
     def _scaled(self, evaluation: Evaluation) -> Any:
@@ -147,7 +155,7 @@ class ScaledCFG:
 
     def _forward(self, evaluation: Evaluation) -> Any:
         self.rows_evaluated += evaluation.rows
-        return evaluation.forward(*evaluation.args, **evaluation.kwargs)
+        return evaluation.make()
 
 
 def has_own_processors(network: nn.Module) -> bool:

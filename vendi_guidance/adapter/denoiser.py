@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.arguments import (
+    by_name,
     convention_of,
     in_form_of,
-    input_name,
     input_of,
     tensor_of,
     timestep_in,
+    with_input,
     with_timestep,
 )
 from vendi_guidance.adapter.cfg import (
@@ -106,11 +107,11 @@ class Network:
         """The standard deviation of the first sample's prediction without LoRAs, as a share of the
         one with them; infinite if the network cannot be evaluated without them."""
         evaluation = next(iter(self.cfg.evaluations), None)
-        if evaluation is None or without_cache(evaluation.module, evaluation.kwargs) is None:
+        if evaluation is None or without_cache(evaluation.module, evaluation.given) is None:
             return inf
         row = self.cfg.prompt_rows(evaluation).start
         asked, own = self.cfg.of_rows(evaluation, slice(row, row + 1))
-        output = tensor_of(answer(ADAPTERS, *asked[:4]))[own]
+        output = tensor_of(answer(ADAPTERS, *asked[:3]))[own]
         without = self._clean(output, self._watch.step.sample[:1])
         return float(without.std() / self.denoised[:1].std())
 
@@ -160,7 +161,7 @@ class Network:
 
     @property
     def has_prompt(self) -> bool:
-        return any(has_tokens(it.module, it.args, it.kwargs) for it in self.cfg.evaluations[:1])
+        return any(has_tokens(it.module, it.given) for it in self.cfg.evaluations[:1])
 
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
@@ -175,31 +176,28 @@ class Network:
         most = len(sample) if perturb or self.cfg.keeps_rows else first.rows
         if len(latents) > most:
             return torch.cat([self.denoise(part, level, perturb) for part in latents.split(most)])
-        network_input = self._part(tensor_of(input_of(first.args, first.kwargs))[prompts], sample)
+        network_input = self._part(tensor_of(input_of(first.given))[prompts], sample)
         factor = self._once(lambda: self._factor(network_input, sample), "factor", self._watch.key)
         sign = self._sign
         asked, own = self.cfg.of_rows(first, prompts, len(latents) // len(sample))
-        args, kwargs = asked.args, asked.kwargs
+        given = asked.given
         level = level or self.levels[0]
         if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])
-            given = timestep_in(args, kwargs)
-            timestep = _timestep_at(self._pipeline, self._watch, level, given, sign < 0)
-            args, kwargs = with_timestep(args, kwargs, timestep)
-        old = input_of(args, kwargs)
+            timestep = timestep_in(given)
+            timestep = _timestep_at(self._pipeline, self._watch, level, timestep, sign < 0)
+            given = with_timestep(given, timestep)
+        old = input_of(given)
         repeated = repeated_rows(factor * latents, asked.rows)
-        new = in_form_of(old, _with_latents(self._part, tensor_of(old), repeated))
-        if args:
-            args = new, *args[1:]
-        else:
-            kwargs = {**kwargs, input_name(kwargs): new}
+        new = _with_latents(self._part, tensor_of(old), repeated)
+        given = with_input(given, in_form_of(old, new))
         if perturb is not None:
             rows = range(own.start, own.stop)
-            args, kwargs = with_tokens(first.module, args, kwargs, rows, asked.rows, perturb)
+            given = with_tokens(first.module, given, rows, asked.rows, perturb)
         # what a perturbed prompt changes is a property of the sampler's own network
         undistilled = None if perturb else self._undistilled
-        raw = answer(undistilled, asked.module, asked.forward, args, kwargs)
+        raw = answer(undistilled, asked.module, asked.forward, given)
         return self._watch.denoise(latents, self._part(tensor_of(raw)[own], latents) * sign, level)
 
     def _once(self, compute: Callable[[], Any], *key: object) -> Any:
@@ -232,7 +230,7 @@ class Network:
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def evaluate(*args: Any, **kwargs: Any) -> Any:
             with self._watch.ending():
-                return self.cfg.evaluate(Evaluation(module, forward, args, kwargs))
+                return self.cfg.evaluate(Evaluation(module, forward, by_name(module, args, kwargs)))
 
         return evaluate if self._watch.is_here else forward
 

@@ -4,7 +4,7 @@ from inspect import signature
 
 from torch import nn
 
-from vendi_guidance.adapter.tokens import uncompiled
+from vendi_guidance.adapter.arguments import uncompiled
 
 JOINT = (
     *("transformer_blocks", "joint_transformer_blocks", "double_stream_blocks"),

@@ -3,13 +3,12 @@
 Pooled embeddings stay unchanged: noise on them loses more of the prompt's details.
 """
 
-from collections.abc import Mapping, Sequence
-from inspect import signature
-from itertools import zip_longest
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
+from vendi_guidance.adapter.arguments import uncompiled
 from vendi_guidance.guidance.step import Perturb
 
 MASKS = (
@@ -36,88 +35,64 @@ FRESH_CACHES = ("QwenImage21Transformer2DModel",)
 """Networks that work without their cache: it holds only what follows from other arguments."""
 
 
-def without_cache(module: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any] | None:
+def without_cache(module: nn.Module, given: dict[str, Any]) -> dict[str, Any] | None:
     """The arguments of an evaluation that does not use the cache; None if the network needs it."""
-    if kwargs.get(CACHE[0]) is None:
-        return kwargs
+    if given.get(CACHE[0]) is None:
+        return given
     if type(uncompiled(module)).__name__ not in FRESH_CACHES:
         return None
-    return {**kwargs, **dict.fromkeys(CACHE)}
+    return {**given, **dict.fromkeys(CACHE)}
 
 
-def has_tokens(module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+def has_tokens(module: nn.Module, given: dict[str, Any]) -> bool:
     """Whether a network was called with token embeddings that `with_tokens` can change."""
-    found = _tokens(named_arguments(module, args, kwargs))
-    return bool(found) and without_cache(module, kwargs) is not None
+    return bool(_tokens(given)) and without_cache(module, given) is not None
 
 
 def with_tokens(
-    module: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    own: range,
-    rows: int,
-    change: Perturb,
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    module: nn.Module, given: dict[str, Any], own: range, rows: int, change: Perturb
+) -> dict[str, Any]:
     """The arguments of a network with changed copies of token embeddings, in the rows `own`, one
     for each sample, of all `rows`. ValueError if the network has none or needs its cache."""
-    named, kept = named_arguments(module, args, kwargs), without_cache(module, kwargs)
-    found = _tokens(named)
+    found, kept = _tokens(given), without_cache(module, given)
     if not found or kept is None:
         kind = type(uncompiled(module)).__name__
         raise ValueError(
             f"{kind} is given no embeddings of a prompt's tokens, so none can be perturbed: guide "
             'it with proposal="gradient"'
         )
-    given = {name: named[name] for name in found}
-    changes = {name: [*it] if isinstance(it, list) else it.clone() for name, it in given.items()}
+    tokens = {name: given[name] for name in found}
+    changes = {name: [*it] if isinstance(it, list) else it.clone() for name, it in tokens.items()}
     for sample, row in enumerate(own):
         for name, changed in changes.items():
             each = len(changed) // rows  # more than 1 for the frames of a video
-            mask = _mask(named, name)
+            mask = _mask(given, name)
             for_row = None if mask is None else mask[row * each]
             part = slice(row * each, (row + 1) * each)
             if isinstance(changed, list):
                 changed[row] = change(changed[row][None], sample, None)[0].to(changed[row].dtype)
             else:
                 changed[part] = change(changed[part], sample, for_row)
-    positional = zip_longest(_parameters(module)[: len(args)], args)
-    return tuple(changes.pop(name, value) for name, value in positional), {**kept, **changes}
+    return {**kept, **changes}
 
 
-def _tokens(named: Mapping[str, Any]) -> list[str]:
+def _tokens(given: Mapping[str, Any]) -> list[str]:
     def is_tokens(value: Any) -> bool:
         if isinstance(value, list):
             return bool(value) and all(isinstance(it, Tensor) and it.ndim == 2 for it in value)
         return isinstance(value, Tensor) and value.ndim > 2
 
-    return [name for name in TOKENS if is_tokens(named.get(name))]
+    return [name for name in TOKENS if is_tokens(given.get(name))]
 
 
-def _mask(named: Mapping[str, Any], name: str) -> Tensor | None:
+def _mask(given: Mapping[str, Any], name: str) -> Tensor | None:
     """(rows, t) True for the tokens that the network reads; None if it gets no mask."""
-    tokens = named[name]
+    tokens = given[name]
     if isinstance(tokens, list):
         return None
     rows, count = tokens.shape[:2]
-    given = (named.get(mask) for mask in TOKENS[name])
-    for mask in (it for it in given if isinstance(it, Tensor) and it.ndim == 2):
+    masks = (given.get(mask) for mask in TOKENS[name])
+    for mask in (it for it in masks if isinstance(it, Tensor) and it.ndim == 2):
         if len(mask) == rows and mask.shape[1] >= count:
             return mask[:, :count] > 0
     return None
-
-
-def named_arguments(
-    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The arguments of a call of a module by their names."""
-    return {**dict(zip(_parameters(module), args, strict=False)), **kwargs}
-
-
-def _parameters(module: nn.Module) -> list[str]:
-    return [*signature(type(uncompiled(module)).forward).parameters][1:]
-
-
-def uncompiled(module: nn.Module) -> nn.Module:
-    """The network inside the wrapper that `torch.compile` returns."""
-    return getattr(module, "_orig_mod", module)

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from vendi_guidance.adapter.tokens import uncompiled, without_cache
+from vendi_guidance.adapter.arguments import uncompiled
+from vendi_guidance.adapter.tokens import without_cache
 from vendi_guidance.guidance.settings import Published, Settings
 
 ADAPTERS = "adapters"
@@ -41,23 +42,22 @@ def answer(
     undistilled: Undistilled,
     network: nn.Module,
     forward: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    given: dict[str, Any],
 ) -> Any:
     """The output of the undistilled network, in place of the pipeline's network with its original
     `forward`; of that one if `undistilled` is None."""
     if undistilled is None:
-        return forward(*args, **kwargs)
-    uncached = without_cache(network, kwargs)
+        return forward(**given)
+    uncached = without_cache(network, given)
     if uncached is None:
         raise ValueError(
             f"{type(network).__name__} reads a cache that it filled at its first step, which "
             "another network would not have: leave out undistilled"
         )
     if isinstance(undistilled, nn.Module):
-        return undistilled(*args, **uncached)
+        return undistilled(**uncached)
     with adapters_off(network):
-        return forward(*args, **uncached)
+        return forward(**uncached)
 
 
 @contextmanager

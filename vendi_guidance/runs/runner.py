@@ -25,7 +25,7 @@ import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from PIL.Image import Image
 
-from vendi_guidance.adapter.arguments import input_of
+from vendi_guidance.adapter.arguments import by_name, input_of
 from vendi_guidance.adapter.denoiser import NETWORKS
 from vendi_guidance.adapter.mixins import DiversityGuided, OnStep
 from vendi_guidance.adapter.patching import patched
@@ -242,15 +242,13 @@ def rows_counted(pipe: Any, undistilled: Undistilled = None) -> Iterator[list[in
     networks and the undistilled one (if it is a module)."""
     counts: list[int] = []
 
-    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            counts.append(len(input_of(args, kwargs)))
-            return forward(*args, **kwargs)
-
-        return counted
+    def counted(network: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        counts.append(len(input_of(by_name(network, args, kwargs))))
+        return forward(*args, **kwargs)
 
     with ExitStack() as stack:
         for network in (*(getattr(pipe, name, None) for name in NETWORKS), undistilled):
             if isinstance(network, torch.nn.Module):
+                wrap = partial(partial, counted, network)
                 stack.enter_context(patched(network, "forward", wrap))
         yield counts
