@@ -14,7 +14,7 @@ from vendi_guidance.adapter.patching import patched
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.step import Level, Perturb, where_finite
 
-from .perturbed import has_tokens
+from .perturbed import has_tokens, perturbed
 from .schedule import KEY
 
 SCALES = ("cfg", "cfg1", "cfg2")
@@ -25,95 +25,84 @@ BATCHES = "calc_cond_batch"
 
 
 class SamplerStep:
-    """A step of the sampler, which the rounds can repeat: a `Denoiser`.
+    """A step of the sampler: a `Denoiser`.
 
     Args:
+        model: evaluates the network.
+        latents: (b, ...) of which `denoised` is predicted.
+        sigma: of these latents, as a tensor: that of one of `levels`.
         levels: before and after the step.
-        model: gives the noise levels, the prompts and whether the sampler uses CFG.
-        undistilled: see `DiverseSampling`.
+        options: the sampler's `extra_args`.
         done: number of earlier steps.
         ahead: levels at which later steps begin.
+        is_undistilled: whether the undistilled model predicts in the rounds.
 
     Attributes:
-        denoise: predicts clean latents from other latents, at any level.
-        denoised: (b, ...) the step's own prediction.
+        with_cfg: (b, ...) what the sampler was told to be the clean latents.
         clean: (b, ...) the latest prediction of the rounds; `denoised` where that is not finite.
-        is_inserted: whether `denoise` was last called at a level other than `levels[1]`.
+        asked: the level of the last prediction by `denoise`.
+        told: called with latents and what `denoise` predicts of them.
     """
 
-    denoise: Any = None
-    denoised: Any = None
+    with_cfg: Any = None
     clean: Any = None
-    is_inserted = False
+    asked: Level | None = None
 
     def __init__(
         self,
-        levels: tuple[Level, Level],
         model: "Model",
-        undistilled: Any = None,
-        done: int = 0,
-        ahead: Sequence[Level] = (),
+        latents: Tensor,
+        sigma: Tensor,
+        levels: tuple[Level, Level],
+        options: dict[str, Any],
+        done: int,
+        ahead: Sequence[Level],
+        is_undistilled: bool,
     ) -> None:
         self.levels = levels
         self.spent = 1 + done
         self.ahead = [level.ratio for level in ahead]
         self.has_prompt = has_tokens(model.guider)
-        self._is_undistilled = undistilled is not None
         self.at, self.is_joint = model.at, model.is_joint
         self.evaluations_per_step = model.evaluations_per_step
+        self.told: Callable[[Tensor, Tensor], None] = lambda latents, clean: None
+        self._model, self._latents, self._sigma = model, latents, sigma
+        self._options, self._is_undistilled = options, is_undistilled
 
     def settle(self, may_be_off: bool) -> bool:
         return self._is_undistilled
-
-    def restart(self, clean: Tensor, noise: Tensor) -> None:
-        self.clean = where_finite(clean, self.denoised)
-
-
-class OwnStep(SamplerStep):
-    """A step that the sampler makes itself.
-
-    Args:
-        latents: (b, ...) at which it begins.
-        sigma: at which it begins, as a tensor.
-        options: the sampler's `extra_args`.
-        given: arguments of `SamplerStep`.
-
-    Attributes:
-        with_cfg: (b, ...) what the sampler was told to be the clean latents.
-    """
-
-    with_cfg: Any = None
-
-    def __init__(
-        self,
-        latents: Tensor,
-        sigma: Tensor,
-        options: dict[str, Any],
-        levels: tuple[Level, Level],
-        model: "Model",
-        *given: Any,
-    ) -> None:
-        super().__init__(levels, model, *given)
-        self._latents, self._sigma, self._options, self._model = latents, sigma, options, model
 
     @cached_property
     def denoised(self) -> Tensor:
         """(b, ...) clean latents predicted without CFG. Takes an evaluation, unless they were set
         from the sampler's."""
-        return self.denoise(self._latents)
+        return self._predicted(self._latents, self._sigma)
 
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
     ) -> Tensor:
-        """See `Denoiser`; the level is the step's, and prompts are not perturbed."""
-        sigma = self._sigma.expand(len(latents))
-        return self._model.evaluate(latents, sigma, 0.0, **self._options)
+        if len(latents) > len(self._latents):
+            parts = latents.split(len(self._latents))
+            return torch.cat([self.denoise(part, level, perturb) for part in parts])
+        self.asked = level = level or self.levels[0]
+        is_own = level == self._model.level(self._sigma)
+        sigma = self._sigma if is_own else self._sigma.new_tensor(level.noise)
+        with perturbed(self._model.guider, len(latents), perturb):
+            clean = self._predicted(latents, sigma)
+        self.told(latents, clean)
+        return clean
+
+    def restart(self, clean: Tensor, noise: Tensor) -> None:
+        self.clean = where_finite(clean, self.denoised)
 
     def made_at_first_order(self) -> Tensor:
         """(b, ...) latents after the step as Euler's method makes it."""
         start, end = self.levels
         noise = (self._latents - start.signal * self.with_cfg) / start.noise
         return end.mix(self.with_cfg, noise)
+
+    def _predicted(self, latents: Tensor, sigma: Tensor) -> Tensor:
+        return self._model.evaluate(latents, sigma.expand(len(latents)), 0.0, **self._options)
 
 
 class Model:
@@ -132,7 +121,7 @@ class Model:
     rounds_are_made = False
     cfg = 1.0
     evaluations_per_step = 1.0
-    own_step: OwnStep | None = None
+    own_step: SamplerStep | None = None
 
     def __init__(self, model: Any, engine: Engine, guider: Any) -> None:
         self._model = model

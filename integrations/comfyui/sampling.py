@@ -14,7 +14,7 @@ first run and go on in later ones.
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -25,11 +25,10 @@ from torch import Tensor
 from vendi_guidance.adapter.patching import patched
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.settings import Rounds
-from vendi_guidance.guidance.step import Level, Perturb, Prediction, Step
+from vendi_guidance.guidance.step import Level, Prediction, Step
 
 from .memory import MemoryStore, digest
-from .model import Model, OwnStep, SamplerStep
-from .perturbed import perturbed
+from .model import Model, SamplerStep
 from .schedule import KEY, whole_schedule
 from .undistilled import model_swapped
 
@@ -104,44 +103,31 @@ class DiverseSampling:
         began, engine = self._unfinished.get(image, (0.0, None))
         if engine is None or noise.any() or start >= began:
             began, engine = start, Engine(self._settings, memory)
-        engine.memory = memory
-        args = guider, sigmas, extra_args, callback, noise, *others
         if len(noise) == 1 and len(memory.window) == 0:  # nothing to differ from
-            samples, text = executor(*args, **named), ALONE
+            samples = executor(guider, sigmas, extra_args, callback, noise, *others, **named)
+            text = ALONE
         else:
-            samples, text = self._guided(executor, engine, prompts, *args, **named), ""
+            whole = extra_args.get("model_options", {}).get(KEY, sigmas)
+            schedule = whole_schedule(whole, is_continued=not noise.any())
+            told = _Progress(callback)
+
+            def sample(function: Callable[..., Tensor], *given: Any, **options: Any) -> Tensor:
+                own = engine, guider, prompts, noise, *schedule, told, self._undistilled
+                return _Run(*own, function, *given, **options).samples()
+
+            with patched(sampler, "sampler_function", partial(partial, sample)):
+                reported = callback and told
+                samples = executor(guider, sigmas, extra_args, reported, noise, *others, **named)
+            text = ""
         if engine.guides_own_steps and (start < began or not is_finished):
             kept = {**self._unfinished, image: (began, engine)}
             self._unfinished = dict([*kept.items()][-UNFINISHED:])
         if is_finished and self._store.is_lasting:
-            engine.remember(Step(0, 1, samples, prompts=prompts))
+            memory.add(samples, prompts)
             self._store.save(memory, kind)
             text += f"{len(memory.window)} remembered"
         self._show(text)
         return samples
-
-    def _guided(
-        self,
-        executor: Any,
-        engine: Engine,
-        prompts: Tensor,
-        guider: Any,
-        sigmas: Tensor,
-        extra_args: dict[str, Any],
-        callback: Any,
-        noise: Tensor,
-        *others: Any,
-        **named: Any,
-    ) -> Tensor:
-        """Run the sampler with rounds, or with moves at its own steps."""
-        sampler = executor.class_obj
-        own_sigmas = extra_args.get("model_options", {}).get(KEY, sigmas)
-        schedule = whole_schedule(own_sigmas, is_continued=not noise.any())
-        progress = _Progress(callback)
-        run = _Run(engine, guider, prompts, noise, *schedule, progress, self._undistilled)
-        with patched(sampler, "sampler_function", lambda inner: partial(run.sample, inner)):
-            reported = callback and progress
-            return executor(guider, sigmas, extra_args, reported, noise, *others, **named)
 
 
 class _Progress:
@@ -161,11 +147,10 @@ class _Progress:
         self._callback(index + self.done, denoised, x, steps + self.rounds)
 
 
-@dataclass(frozen=True)
 class _Run:
     """One run of a sampler, from noise to samples or from one noise level to another.
 
-    Attributes:
+    Args:
         engine: guides this run.
         guider: evaluates the model.
         prompts: (b, m) prompt embeddings.
@@ -173,19 +158,19 @@ class _Run:
         schedule, first: see `whole_schedule`.
         progress: counts the evaluations of the rounds.
         undistilled: see `DiverseSampling`.
+        function: the sampler's, which is called with the others.
     """
 
-    engine: Engine
-    guider: Any
-    prompts: Tensor
-    noise: Tensor
-    schedule: Tensor
-    first: int
-    progress: _Progress
-    undistilled: Any
-
-    def sample(
+    def __init__(
         self,
+        engine: Engine,
+        guider: Any,
+        prompts: Tensor,
+        noise: Tensor,
+        schedule: Tensor,
+        first: int,
+        progress: _Progress,
+        undistilled: Any,
         function: Callable[..., Tensor],
         model: Any,
         x: Tensor,
@@ -193,171 +178,147 @@ class _Run:
         extra_args: dict[str, Any],
         callback: Callable[[dict[str, Any]], None] | None = None,
         **options: Any,
-    ) -> Tensor:
-        """Run a sampler's function with guidance; returns (b, ...) latents."""
-        guided = Model(model, self.engine, self.guider)
-        run = partial(function, guided, **options)
-        schedule = self.schedule.to(sigmas)
-        levels = [guided.level(sigma) for sigma in schedule]
-        count = len(levels) - (1 if self.schedule[-1] == 0 else 0)  # the last step ends at 0
-        always = extra_args.get("model_options", {}).get(ALWAYS, False)
-        guided.count_conditions(x[:1], schedule[:count], **{ALWAYS: always})
-        follows_a_run = self._follows_a_run(guided, levels)
-        noise = self._initial_noise(x, follows_a_run, extra_args.get("seed"))
+    ) -> None:
+        self._engine, self._prompts, self._first = engine, prompts, first
+        self._progress, self._undistilled = progress, undistilled
+        self._function, self._options = function, options
+        self._x, self._sigmas, self._extra_args, self._callback = x, sigmas, extra_args, callback
+        self._model = Model(model, engine, guider)
+        self._schedule = schedule.to(sigmas)
+        self._levels = [self._model.level(sigma) for sigma in self._schedule]
+        # the last step ends at 0
+        self._count = len(schedule) - (1 if schedule[-1] == 0 else 0)
+        # whether the latents contain noise left by an earlier run; at the highest level there was
+        # none: the latents came with their own noise
+        is_lower = first > 0 or self._levels[0].ratio < 0.99 * self._model.at(math.inf).ratio
+        self._is_continued = is_lower and not noise.any()
+        self._noise = noise if noise.any() else x
+        if self._is_continued:
+            # ComfyUI draws it from the seed alone, so that it can be drawn again
+            generator = torch.Generator().manual_seed(extra_args.get("seed") or 0)
+            self._noise = torch.randn(x.shape, generator=generator)
 
-        def own_step(index: int, x: Tensor) -> Step:
-            """The step of this index in the schedule, from these latents."""
-            given = guided, self.undistilled, index, levels[index + 1 : count]
-            before_and_after = levels[index], levels[index + 1]
-            network = OwnStep(x, schedule[index], extra_args, before_and_after, *given)
-            return Step(index, count, x, prompts=self.prompts, network=network, first=noise)
-
-        known = None
-        if self.engine.way is None:
-            known = self._decide(own_step(self.first, x), guided, extra_args, follows_a_run)
-        if self.engine.guides_own_steps:
-            return self._with_own_steps(guided, run, own_step, x, sigmas, extra_args, callback)
+    def samples(self) -> Tensor:
+        """(b, ...) latents, guided."""
+        x, engine, model = self._x, self._engine, self._model
+        always = self._extra_args.get("model_options", {}).get(ALWAYS, False)
+        model.count_conditions(x[:1], self._schedule[: self._count], **{ALWAYS: always})
+        known = self._decide() if engine.way is None else None
+        if engine.guides_own_steps:
+            return self._with_own_steps()
         # with few steps the rounds follow the step that is due; otherwise they precede it
-        facts, way = self.engine.facts, self.engine.way
-        follows = facts is not None and facts.is_distilled
-        split = self._step_of_rounds(guided, x, levels, count, follows)
-        guided.rounds_are_made = split < 0
-        if way is None or not 0 <= split < len(sigmas) - 1:
-            return run(x, sigmas, extra_args=extra_args, callback=callback)
-        index = split + self.first
-        before_and_after = levels[index - follows], levels[index]
-        ahead = levels[index + 1 : count]
-        network = SamplerStep(before_and_after, guided, self.undistilled, index, ahead)
-        step = Step(index - follows, count, x, prompts=self.prompts, network=network, first=noise)
-        self.progress.rounds = way.evaluations(step)
+        follows = engine.facts is not None and engine.facts.is_distilled
+        split = self._step_of_rounds(follows)
+        model.rounds_are_made = split < 0
+        if engine.way is None or not 0 <= split < len(self._sigmas) - 1:
+            return self._part(x)
+        self._progress.rounds = engine.way.evaluations(self._due(x, split, follows))
         if split > 0:
-            own_args, known = {**extra_args}, None  # samplers add to it
-            x = run(x, sigmas[: split + 1], extra_args=own_args, callback=callback)
-        step = replace(step, latents=x)
-        return self._with_rounds(guided, run, step, split, known, sigmas, extra_args, callback)
+            x, known = self._part(x, end=split), None
+        step = self._due(x, split, follows)
+        return self._part(self._after_rounds(step, split, known), split, seeds=1)
 
-    def _decide(
-        self, step: Step, model: Model, extra_args: dict[str, Any], is_continued: bool
-    ) -> Tensor | None:
+    def _part(
+        self, x: Tensor, begin: int = 0, end: int | None = None, seeds: int = 0, **how: Any
+    ) -> Tensor:
+        """Run the sampler from one of the run's sigmas to another. With the same seed it would
+        repeat the noise of its first step: after `seeds` earlier parts it has another one."""
+        own_args, tell = {**self._extra_args}, self._callback  # samplers add to the arguments
+        for _ in range(seeds):
+            own_args["seed"] = _next_seed(own_args.get("seed"))
+        told = tell and (lambda state: tell({**state, "i": state["i"] + begin}))
+        sigmas, how = self._sigmas[begin : None if end is None else end + 1], self._options | how
+        return self._function(self._model, x, sigmas, extra_args=own_args, callback=told, **how)
+
+    def _step(self, index: int, before: Level, after: Level, x: Tensor, at: int) -> Step:
+        """A step between two levels, with latents at the sigma `at` of the schedule."""
+        given = self._model, x, self._schedule[at], (before, after), self._extra_args, at
+        network = SamplerStep(
+            *given,
+            ahead=self._levels[at + 1 : self._count],
+            is_undistilled=self._undistilled is not None,
+        )
+        return Step(
+            index, self._count, x, prompts=self._prompts, network=network, first=self._noise
+        )
+
+    def _own_step(self, index: int, x: Tensor) -> Step:
+        """The step of this index in the schedule, from these latents."""
+        return self._step(index, self._levels[index], self._levels[index + 1], x, index)
+
+    def _decide(self) -> Tensor | None:
         """Decide at the first step that is seen, before it is made, how the image is guided.
         Returns what is predicted there without CFG, if that was found on the way."""
-        self.engine.observe(step, is_continued)
+        step = self._own_step(self._first, self._x)
+        self._engine.observe(step, self._is_continued)
         known = vars(step.network).get("denoised")
-        if known is not None and not (self.engine.guides_own_steps and model.cfg != 1):
-            model.expect(step.latents, extra_args.get("model_options"), known)
+        if known is not None and not (self._engine.guides_own_steps and self._model.cfg != 1):
+            self._expect(self._x, known)
         return known
 
-    def _with_own_steps(
-        self,
-        guided: Model,
-        run: partial[Tensor],
-        own_step: Callable[[int, Tensor], Step],
-        x: Tensor,
-        sigmas: Tensor,
-        extra_args: dict[str, Any],
-        callback: Callable[[dict[str, Any]], None] | None,
-    ) -> Tensor:
+    def _expect(self, x: Tensor, prediction: Tensor) -> None:
+        self._model.expect(x, self._extra_args.get("model_options"), prediction)
+
+    def _with_own_steps(self) -> Tensor:
         """Run the sampler for one step at a time, and move the samples after it, as long as that is
         due; then for all that are left."""
-        done, last, own_args = 0, len(sigmas) - 1, {**extra_args}
-        while done < last and self.engine.is_due(step := own_step(self.first + done, x)):
+        x, done, last = self._x, 0, len(self._sigmas) - 1
+        while done < last:
+            step = self._own_step(self._first + done, x)
+            if not self._engine.is_due(step):
+                return self._part(x, done, seeds=done)
             network: Any = step.network
-            guided.own_step = network
-            told = _counted_from(done, callback)
-            lone = sigmas[done : done + 2]
+            self._model.own_step = network
             # without a bar in the console for each step
-            x = run(x, lone, extra_args={**own_args}, callback=told, disable=True)
-            if NO_LONE_STEPS in getattr(run.func, "__name__", ""):
+            x = self._part(x, done, done + 1, seeds=done, disable=True)
+            if NO_LONE_STEPS in getattr(self._function, "__name__", ""):
                 x = network.made_at_first_order()
             prediction = Prediction(network.with_cfg, *network.levels[1])
-            x = self.engine.modify(replace(step, latents=x, prediction=prediction)).latents
-            # with the same seed, the sampler would repeat the noise of its first step
-            done, own_args["seed"] = done + 1, _next_seed(own_args.get("seed"))
-        if done == last:
-            return x
-        told = _counted_from(done, callback)
-        return run(x, sigmas[done:], extra_args=own_args, callback=told)
+            x = self._engine.modify(replace(step, latents=x, prediction=prediction)).latents
+            done += 1
+        return x
 
-    def _with_rounds(
-        self,
-        guided: Model,
-        run: Callable[..., Tensor],
-        step: Step,
-        split: int,
-        known: Tensor | None,
-        sigmas: Tensor,
-        extra_args: dict[str, Any],
-        callback: Callable[[dict[str, Any]], None] | None,
-    ) -> Tensor:
-        """Make rounds with a step's latents, and run the sampler on from the sigma at `split`.
-        `known` is what is predicted for these latents, if it was found before."""
+    def _due(self, x: Tensor, split: int, follows: bool) -> Step:
+        """The step at whose latents rounds are made, before the sigma at `split`."""
+        index = split + self._first
+        before = index - follows
+        return self._step(before, self._levels[before], self._levels[index], x, index)
+
+    def _after_rounds(self, step: Step, split: int, known: Tensor | None) -> Tensor:
+        """The latents of a step after rounds. `known` is what is predicted for them before, if it
+        was found."""
         network: Any = step.network
-        x = step.latents
 
-        def predict(
-            latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
-        ) -> Tensor:
-            level = level or network.levels[0]
-            sigma = sigmas[split] if level == network.levels[1] else sigmas.new_tensor(level.noise)
-            sigma = sigma.expand(len(latents))
-            with perturbed(self.guider, len(latents), perturb):
-                return guided.evaluate(latents, sigma, share_of_cfg=0.0, **extra_args)
+        def told(latents: Tensor, clean: Tensor) -> None:
+            self._progress.done += 1
+            if self._callback:  # raises if the user interrupts the run
+                state = {"x": latents, "denoised": clean, "sigma": self._sigmas[split]}
+                self._callback({"i": split - 1, **state})
 
-        def denoise(
-            latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
-        ) -> Tensor:
-            if len(latents) > len(x):
-                parts = latents.split(len(x))
-                return torch.cat([denoise(part, level, perturb) for part in parts])
-            clean = predict(latents, level, perturb)
-            network.is_inserted = (level or network.levels[0]) != network.levels[1]
-            self.progress.done += 1
-            if callback:  # raises if the user interrupts the run
-                state = {"i": split - 1, "x": latents, "denoised": clean, "sigma": sigmas[split]}
-                callback(state)
-            return clean
+        # before another model is evaluated
+        network.denoised = network.denoised if known is None else known
+        network.told = told
+        with model_swapped(self._model.guider, self._undistilled, step.latents):
+            x = self._engine.modify(step).latents
+        if self._undistilled is None and network.asked == network.levels[1]:
+            self._expect(x, network.clean)  # the sampler's own prediction
+        return x
 
-        network.denoise = denoise
-        network.denoised = predict(x, network.levels[1]) if known is None else known
-        with model_swapped(self.guider, self.undistilled, x):
-            x = self.engine.modify(step).latents
-        if self.undistilled is None and not network.is_inserted:  # the sampler's own prediction
-            guided.expect(x, extra_args.get("model_options"), network.clean)
-        # with the same seed, the sampler would repeat the noise of its first steps
-        own_args = {**extra_args, "seed": _next_seed(extra_args.get("seed"))}
-        told = _counted_from(split, callback)
-        return run(x, sigmas[split:], extra_args=own_args, callback=told)
-
-    def _follows_a_run(self, model: Model, levels: Sequence[Level]) -> bool:
-        """Whether the latents contain noise left by an earlier run. At the highest level there was
-        none: the latents came with their own noise."""
-        is_lower = levels[0].ratio < 0.99 * model.at(math.inf).ratio
-        return (is_lower or self.first > 0) and not self.noise.any()
-
-    def _initial_noise(self, x: Tensor, follows_a_run: bool, seed: int | None) -> Tensor:
-        """The (b, ...) noise with which the image began. ComfyUI draws it from the seed alone, so
-        that a later run with the same seed can draw it again."""
-        if follows_a_run:
-            return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed or 0))
-        return self.noise if self.noise.any() else x
-
-    def _step_of_rounds(
-        self, model: Model, x: Tensor, levels: Sequence[Level], count: int, follows: bool
-    ) -> int:
+    def _step_of_rounds(self, follows: bool) -> int:
         """Index of the step of this run before which rounds are due: negative if an earlier run
         made them, past the last step if a later run will."""
+        levels = self._levels
 
         def is_due(index: int, before: Level, after: Level) -> bool:
-            network = SamplerStep((before, after), model, self.undistilled)
-            return self.engine.is_due(Step(index, count, x, network=network))
+            return self._engine.is_due(self._step(index, before, after, self._x, index))
 
         # if the steps of an earlier run are unknown, it made the rounds if it reached their level
-        is_unknown = self.first == 0 and self._follows_a_run(model, levels)
+        is_unknown = self._first == 0 and self._is_continued
         if is_unknown and is_due(-1, levels[0], levels[0]):
             return -1
         for index, (before, after) in enumerate(pairwise(levels)):
             if is_due(index, before, after):
-                return index - self.first + follows
+                return index - self._first + follows
         last = len(levels) - 2
         is_passed = levels[last].signal > 0 and is_due(-1, levels[-1], levels[-1])
         return last if is_passed else len(levels)
@@ -382,13 +343,6 @@ def features_of_conds(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: T
     alike = [row for row in rows if row.shape[1] == rows[0].shape[1]]
     each = [row.repeat(-(-len(noise) // len(row)), 1)[: len(noise)] for row in alike]
     return torch.stack(each).mean(dim=0).to(noise.device)
-
-
-def _counted_from(
-    done: int, callback: Callable[[dict[str, Any]], None] | None
-) -> Callable[[dict[str, Any]], None] | None:
-    """The callback of a sampler that goes on after this number of steps."""
-    return callback and (lambda state: callback({**state, "i": state["i"] + done}))
 
 
 def _next_seed(seed: int | None) -> int:

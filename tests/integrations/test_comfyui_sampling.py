@@ -138,7 +138,8 @@ def ahead_of_the_model(model, x, sigmas, extra_args, callback=None, disable=None
 def writes_into_its_sigmas(model, x, sigmas, extra_args, callback=None, disable=None):
     """As uni_pc does."""
     samples = euler(model, x, sigmas.clone(), extra_args, callback)
-    sigmas[-1] = 0.001
+    if sigmas[-1] == 0:
+        sigmas[-1] = 0.001
     return samples
 
 
