@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.families import NOT_PER_SAMPLE
+NOT_PER_SAMPLE = ("img_ids", "txt_ids", "image_rotary_emb", "freqs_cis")
+"""Network arguments with positions: they have no batch dimension, whatever their length. Flux,
+Hunyuan, Lumina and their successors take them."""
 
 INPUTS = ("sample", "hidden_states", "x")
 """Names of the latents."""

@@ -50,10 +50,6 @@ FAMILIES = (
     Family("ZImage", prompts_first=True, no_cfg=0.0),  # joins lists; scales as Krea 2 does
 )
 
-NOT_PER_SAMPLE = ("img_ids", "txt_ids", "image_rotary_emb", "freqs_cis")
-"""Network arguments with positions: they have no batch dimension, whatever their length. Flux,
-Hunyuan, Lumina and their successors take them."""
-
 
 def family_of(pipeline: Any) -> Family:
     """The row of a pipeline or its class."""

@@ -52,7 +52,7 @@ class Watch(Reader):
         self._last: tuple[Any, dict[str, Any]] | None = None
         self._prediction: Prediction | None = None
         self._listed: tuple[Tensor | None, object, list[float]] = (None, 0, [])
-        self._thread = get_ident()
+        self._thread: int | None = None  # outside of the context
         self.is_paused = self._is_over = self._was_timed = False
         self._undo = ExitStack()
 
@@ -65,7 +65,7 @@ class Watch(Reader):
     def __exit__(self, *_: object) -> None:
         """Restore the scheduler and forget its last step."""
         self._undo.close()
-        self._last = self._prediction = self.first = None
+        self._thread = self._last = self._prediction = self.first = None
 
     def settle(self) -> None:
         """Note whether the last step `is_timed`, before a user's callback changes the schedule."""
@@ -84,7 +84,7 @@ class Watch(Reader):
     def is_here(self) -> bool:
         """Whether a step or an evaluation belongs to the call now. RuntimeError in a thread that
         the call is not in."""
-        if self._is_over:
+        if self._is_over or self._thread is None:
             return False
         if self._thread != get_ident():
             raise RuntimeError(
