@@ -1,13 +1,13 @@
 """Noise on the prompt embeddings that ComfyUI gives a model, for one evaluation."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from vendi_guidance.adapter.tokens import changed
 from vendi_guidance.guidance.step import Perturb
 
 TOKENS = {
@@ -60,26 +60,15 @@ def _tokens(cond: Mapping[str, Any]) -> list[str]:
 
 def _perturbed(cond: Mapping[str, Any], count: int, perturb: Perturb) -> dict[str, Any]:
     """A conditioning with a row of noisy token embeddings for each sample."""
-    model_conds = cond["model_conds"]
+    own = cond["model_conds"]
+    tensors = {name: getattr(it, "cond", None) for name, it in own.items()}
+    given = {name: _repeated(it, count) for name, it in tensors.items() if isinstance(it, Tensor)}
+    tokens = {name: TOKENS[name] for name in _tokens(cond)}
     changes = {}
-    for name in _tokens(cond):
-        rows = _repeated(model_conds[name].cond, count)
-        masks = _masks(model_conds, name, rows)
-        arguments = zip(rows.split(1), range(count), masks, strict=True)
-        noisy = [perturb(*of_sample) for of_sample in arguments]
-        changes[name] = copy.copy(model_conds[name])
-        changes[name].cond = torch.cat(noisy)
-    return {**cond, "model_conds": {**model_conds, **changes}}
-
-
-def _masks(
-    model_conds: Mapping[str, Any], name: str, rows: Tensor
-) -> Sequence[Tensor] | Sequence[None]:
-    """For each row, a (t,) mask of the tokens that the model reads; None if there is no mask."""
-    for mask in (model_conds[it].cond for it in TOKENS[name] if it in model_conds):
-        if mask.ndim == 2 and mask.shape[1] == rows.shape[1]:
-            return [*(_repeated(mask, len(rows)) > 0)]
-    return [None] * len(rows)
+    for name, noisy in changed(given, tokens, range(count), count, perturb).items():
+        changes[name] = copy.copy(own[name])
+        changes[name].cond = noisy
+    return {**cond, "model_conds": {**own, **changes}}
 
 
 def _repeated(rows: Tensor, count: int) -> Tensor:

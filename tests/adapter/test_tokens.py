@@ -78,7 +78,7 @@ def test_only_tokens_of_the_rows_asked_change(name):
         if key not in TOKENS or before[key] is None:
             assert near[key] is before[key]
             continue
-        mask = _mask(before, key)
+        mask = _mask(before, key, TOKENS[key])
         each = len(before[key]) // rows  # frames
         for i, (one, other) in enumerate(zip(before[key], near[key], strict=True)):
             read = torch.ones(len(one), dtype=torch.bool) if mask is None else mask[i]

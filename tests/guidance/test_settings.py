@@ -76,7 +76,7 @@ def test_keyword_arguments_change_the_settings_at_hand(given, settings):
         (Rounds(), None, "every", str, 'every is .* of Published, .*: add preset="published"'),
         (Rounds(), None, "scale", with_prefix, '^diversity_scale .* add diversity_preset="publ'),
         (Rounds(), "published", "level", str, 'of Rounds, not of Pub.* leave out preset="publ'),
-        (Published(), None, "diversity", str, r"leave it out, or use Rounds\(diversity=1\)"),
+        (Published(), None, "diversity", str, r"or use Rounds\(diversity=1\)"),
     ],
 )
 def test_settings_of_the_other_algorithm_name_the_remedy(settings, preset, given, typed, message):

@@ -3,7 +3,7 @@
 Pooled embeddings stay unchanged: noise on them loses more of the prompt's details.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -61,19 +61,33 @@ def with_tokens(
             f"{kind} is given no embeddings of a prompt's tokens, so none can be perturbed: guide "
             'it with proposal="gradient"'
         )
-    tokens = {name: given[name] for name in found}
-    changes = {name: [*it] if isinstance(it, list) else it.clone() for name, it in tokens.items()}
+    tokens = {name: TOKENS[name] for name in found}
+    return {**kept, **changed(given, tokens, own, rows, change)}
+
+
+def changed(
+    given: Mapping[str, Any],
+    tokens: Mapping[str, Sequence[str]],
+    own: range,
+    rows: int,
+    change: Perturb,
+) -> dict[str, Any]:
+    """Changed copies of the arguments `tokens`, whose names come with those of their masks; `own`
+    and `rows` are as in `with_tokens`."""
+    changes = {
+        name: [*it] if isinstance(it := given[name], list) else it.clone() for name in tokens
+    }
     for sample, row in enumerate(own):
-        for name, changed in changes.items():
-            each = len(changed) // rows  # more than 1 for the frames of a video
-            mask = _mask(given, name)
+        for name, copy in changes.items():
+            each = len(copy) // rows  # more than 1 for the frames of a video
+            mask = _mask(given, name, tokens[name])
             for_row = None if mask is None else mask[row * each]
             part = slice(row * each, (row + 1) * each)
-            if isinstance(changed, list):
-                changed[row] = change(changed[row][None], sample, None)[0].to(changed[row].dtype)
+            if isinstance(copy, list):
+                copy[row] = change(copy[row][None], sample, None)[0].to(copy[row].dtype)
             else:
-                changed[part] = change(changed[part], sample, for_row)
-    return {**kept, **changes}
+                copy[part] = change(copy[part], sample, for_row)
+    return changes
 
 
 def _tokens(given: Mapping[str, Any]) -> list[str]:
@@ -85,14 +99,14 @@ def _tokens(given: Mapping[str, Any]) -> list[str]:
     return [name for name in TOKENS if is_tokens(given.get(name))]
 
 
-def _mask(given: Mapping[str, Any], name: str) -> Tensor | None:
+def _mask(given: Mapping[str, Any], name: str, masks: Sequence[str]) -> Tensor | None:
     """(rows, t) True for the tokens that the network reads; None if it gets no mask."""
     tokens = given[name]
     if isinstance(tokens, list):
         return None
     rows, count = tokens.shape[:2]
-    masks = (given.get(mask) for mask in TOKENS[name])
-    for mask in (it for it in masks if isinstance(it, Tensor) and it.ndim == 2):
+    found = (given.get(mask) for mask in masks)
+    for mask in (it for it in found if isinstance(it, Tensor) and it.ndim == 2):
         if len(mask) == rows and mask.shape[1] >= count:
             return mask[:, :count] > 0
     return None

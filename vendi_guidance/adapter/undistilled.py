@@ -34,9 +34,6 @@ READS = (
 """Configuration entries that determine a network's inputs and outputs, so that two networks must
 agree on them. Depth and width may differ."""
 
-HOOKS = ("_hf_hook", "_diffusers_hook")
-"""Attributes of networks that accelerate or diffusers moves to a device when they are called."""
-
 
 def answer(
     undistilled: Undistilled,
@@ -109,7 +106,10 @@ def check_fits(undistilled: Undistilled, pipeline: Any, networks: list[nn.Module
                 f"{kind} has {len(networks)} networks that denoise, so one undistilled network "
                 f'cannot stand for them: give "{ADAPTERS}" if they have LoRAs'
             )
-        _check_network(undistilled, pipeline, networks[0])
+        if (reason := _misfit(undistilled, kind, networks[0])) is not None:
+            raise ValueError(
+                f"undistilled {reason}: give the network that this one was distilled from"
+            )
     elif undistilled == ADAPTERS and _are_fused(pipeline, layers):
         names = ", ".join(sorted(getattr(pipeline, "fused_loras", ()))) or "a LoRA"
         raise ValueError(
@@ -128,45 +128,18 @@ def _are_fused(pipeline: Any, layers: list[Any]) -> bool:
     return bool(getattr(pipeline, "num_fused_loras", 0)) or any(it.merged for it in layers)
 
 
-def _check_network(undistilled: nn.Module, pipeline: Any, network: nn.Module) -> None:
+def _misfit(undistilled: nn.Module, kind: str, network: nn.Module) -> str | None:
+    """Why one network cannot be called in place of another, or None."""
     given, own = uncompiled(undistilled), uncompiled(network)
     if given is own:
-        raise ValueError(
-            "undistilled is the pipeline's own network: give the one that it was distilled from"
-        )
+        return "is the pipeline's own network"
     if type(given) is not type(own):
-        raise ValueError(
-            f"undistilled is a {type(given).__name__}, and {type(pipeline).__name__} denoises with "
-            f"a {type(own).__name__}: give the network that this one was distilled from"
-        )
+        return f"is a {type(given).__name__}, and {kind} denoises with a {type(own).__name__}"
     for name in READS:
         value, wanted = (getattr(getattr(it, "config", None), name, None) for it in (given, own))
         if value != wanted:
-            raise ValueError(
-                f"undistilled has {name} {value!r} and the pipeline's network {wanted!r}, so it "
-                "cannot be called in its place: give the network that this one was distilled from"
-            )
-    dtype, wanted = (getattr(it, "dtype", None) for it in (given, own))
-    are_quantized = any(getattr(it, "is_quantized", False) for it in (given, own))
-    if dtype != wanted and not are_quantized:
-        raise ValueError(
-            f"undistilled has {dtype} weights and the pipeline's network {wanted}: load it with "
-            f"dtype={wanted}"
-        )
-    if any(hasattr(it, hook) for it in given.modules() for hook in HOOKS):
-        return  # the hook will move it
-    device = getattr(pipeline, "_execution_device", None)
-    place = next((it.device for it in given.parameters()), device)
-    if device is None or place is None:
-        return
-    # "cuda" without an index matches any of them
-    is_same_index = place.index == device.index or None in (place.index, device.index)
-    if place.type != device.type or not is_same_index:
-        raise ValueError(
-            f"undistilled is on {place}, and the pipeline computes on {device}: call "
-            f'undistilled.to("{device}"), or accelerate.cpu_offload_with_hook(undistilled, '
-            f'"{device}") to move it there when it is called'
-        )
+            return f"has {name} {value!r} and the pipeline's network {wanted!r}"
+    return None
 
 
 def _adapter_layers(*networks: nn.Module) -> list[Any]:

@@ -255,13 +255,12 @@ class RKE(Objective):
     ) -> tuple[Tensor, Slope]:
         prompt = of_prompts.similarity
 
-        def squared() -> Tensor:
-            return _squared_norm(prompt, squared_norm(samples.prompt_gram(self.kernel_prompt)))
-
         def scale() -> tuple[Tensor, Tensor]:
+            known = samples.prompt_gram(self.kernel_prompt)
+            known_of_both = samples.latent_gram(kernel) * known
             joint = _with_diagonal(latent, 1) * prompt
-            of_both = _squared_norm(joint, samples.squared_norm(kernel, self.kernel_prompt))
-            score = samples.cached("prompts squared", None, squared, prompt) / of_both
+            of_both = _squared_norm(joint, squared_norm(known_of_both))
+            score = _squared_norm(prompt, squared_norm(known)) / of_both
             return score, 4 * score / of_both
 
         return kernel.slope_on_sphere(latent).mul_(latent).mul_(of_prompts.weights), scale
@@ -289,19 +288,15 @@ class Vendi(Objective):
         if n <= FLOAT64_UP_TO:
             joint = joint.double()
 
-        def prompt_entropy() -> Tensor | float:
-            if self.kernel_prompt is None:
-                return 0.0
-            eigenvalues = torch.linalg.eigvalsh(prompts.to(joint).nan_to_num(0, 0, 0).div_(n))
-            return renyi_entropy(truncate(eigenvalues.double(), self.truncation))
-
         # LAPACK would raise for NaN and infinity, which the slope keeps
         eigenvalues, eigenvectors = torch.linalg.eigh(joint.nan_to_num(0, 0, 0).div_(n))
 
         def scale() -> tuple[Tensor, Tensor]:
             entropy = renyi_entropy(truncate(eigenvalues.double(), self.truncation))
-            known = samples.cached("prompt entropy", self.truncation, prompt_entropy, prompt)
-            score = (entropy - known + (0 * joint).sum()).exp().double()
+            if self.kernel_prompt is not None:
+                known = torch.linalg.eigvalsh(prompts.to(joint).nan_to_num(0, 0, 0).div_(n))
+                entropy = entropy - renyi_entropy(truncate(known.double(), self.truncation))
+            score = (entropy + (0 * joint).sum()).exp().double()
             return score, 2 / n * score
 
         slope_in_joint = entropy_gradient(eigenvalues, eigenvectors, self.truncation, last=b)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.kernels.base import SphereKernel
-from vendi_guidance.kernels.parts import squared_norm
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.rounding import cosine_distances
 from vendi_guidance.storage.messages import counted
@@ -144,14 +143,6 @@ class Samples:
         if kernel is None:
             return torch.ones_like(self.distances)
         return self.cached("prompt", kernel, lambda: self._gram(self._prompts, kernel))
-
-    def squared_norm(self, latent: SphereKernel, prompt: SphereKernel | None) -> Tensor:
-        """|K_Z∘K_T|_F^2 of the remembered samples, for a kernel of each, 0-d float64."""
-
-        def compute() -> Tensor:
-            return squared_norm(self.latent_gram(latent) * self.prompt_gram(prompt))
-
-        return self.cached("squared norm", (latent, prompt), compute)
 
     def cached(
         self, name: Hashable, key: Hashable, compute: Callable[[], Any], of: Any = None

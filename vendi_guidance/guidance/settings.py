@@ -216,13 +216,10 @@ def adjusted(
             known = ", ".join(map(typed, SETTINGS))
             raise TypeError(f"there is no setting {name!r}: the settings are {known}")
         if not hasattr(base, name):
-            remedy = f'{typed("preset")}="published"'
+            published = f'{typed("preset")}="published"'
+            remedy = f"leave out {published}, or use Rounds({name}={value!r})"
             if own == "Rounds":
-                remedy = f"add {remedy}"
-            elif preset is not None:
-                remedy = f"leave out {remedy}"
-            else:
-                remedy = f"leave it out, or use Rounds({name}={value!r})"
+                remedy = f"add {published}"
             raise TypeError(f"{typed(name)} is a setting of {other}, not of {own}: {remedy}")
         SETTINGS[name].check(value, typed)
     return replace(base, **changes)
