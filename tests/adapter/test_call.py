@@ -1,6 +1,7 @@
 """What belongs to one pipeline call dies with it."""
 
 import copy
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -12,6 +13,7 @@ from tests.adapter.test_mixins import generate, make
 from tests.guidance.test_engine import seeded
 from tests.helpers.tiny_pipelines import CASES
 from vendi_guidance import VendiGuidance
+from vendi_guidance.adapter.mixins import GuidedInPlace
 
 draw = partial(generate, name="SDXL", cfg=True)
 
@@ -49,23 +51,53 @@ def sharing(pipe, *, scheduler=False):
     return type(pipe)(**parts)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["network", "scheduler too"])
-@pytest.mark.parametrize("guided", [False, True])
-def test_a_call_in_another_thread_with_a_network_being_guided_is_refused(sdxl, guided, shared):
-    other = sharing(sdxl, scheduler=shared)
-    # on a device that threads do not know
-    given = CASES["SDXL"].arguments([0, 1]) | (VendiGuidance().on(other) if guided else {})
+def guiding(pipe, guidance):
+    """The arguments of a call with this guidance; of the stock pipeline's for None."""
+    if not isinstance(pipe, GuidedInPlace):
+        return {} if guidance is None else guidance.on(pipe)
+    pipe.guidance = guidance or VendiGuidance(diversity=0)
+    return {}
 
-    def meanwhile(pipe, index, *_):
-        with ThreadPoolExecutor(1) as pool:
-            error = pool.submit(other, **given).exception()
-        assert index == 2 or "give each thread a pipeline" in str(error)  # then the call is over
-        return {}
 
-    expected = draw(sdxl, generator=seeded(5), **VendiGuidance(rounds=2).on(sdxl))
-    told = VendiGuidance(rounds=2).on(sdxl, callback=meanwhile)
-    assert torch.equal(draw(sdxl, generator=seeded(5), **told), expected)
-    assert "forward" not in vars(sdxl.unet) and "step" not in vars(sdxl.scheduler)
+def twenty(name, pipe, guidance):
+    """A function that makes 20 calls, stock ones too: their latents."""
+    arguments = CASES[name].arguments([0, 1], guided=True)  # on a device that threads do not know
+
+    def one(n):
+        guided = guiding(pipe, None if n % 4 == 3 else guidance)
+        return pipe(**arguments | {"generator": seeded(n)}, **guided)[0]
+
+    return lambda: list(map(one, range(20)))
+
+
+def check_in_threads(work):
+    """Calls made in a thread each have the results of those made one after the other."""
+    expected = [twenty(*each)() for each in work()]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(len(expected)) as pool:
+            found = [*pool.map(lambda calls: calls(), [twenty(*each) for each in work()])]
+    finally:
+        sys.setswitchinterval(before)
+    for one, other in zip(found, expected, strict=True):
+        assert all(map(torch.equal, one, other))
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["both guided", "one stock"])
+@pytest.mark.parametrize(
+    ("name", "shared"), [("SDXL", False), ("SDXL", True), ("PixArt-Sigma", False)]
+)
+def test_calls_in_two_threads_on_one_network_are_those_of_one_thread(name, shared, others):
+    pipe = make(name, guided=name != "SDXL")
+
+    def work():
+        guidances = [VendiGuidance(rounds=2), VendiGuidance(rounds=2) if others else None]
+        return [(name, sharing(pipe, scheduler=shared), guidance) for guidance in guidances]
+
+    check_in_threads(work)
+    network = pipe.components.get("unet") or pipe.transformer
+    assert "forward" not in vars(network) and "step" not in vars(pipe.scheduler)
 
 
 def test_arguments_made_in_one_thread_guide_a_call_in_another(sdxl):

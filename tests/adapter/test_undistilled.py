@@ -1,6 +1,7 @@
 """The undistilled network makes the rounds, the pipeline's own with its LoRA the rest."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import accelerate
@@ -9,6 +10,7 @@ import torch
 from peft import LoraConfig
 from peft.tuners.tuners_utils import BaseTunerLayer
 
+from tests.adapter.test_call import sharing
 from tests.adapter.test_denoiser import watching
 from tests.helpers import tiny_unets as unet
 from tests.helpers.tiny_pipelines import CASES, evaluations
@@ -128,6 +130,24 @@ def test_an_error_in_any_phase_leaves_all_as_it_was(undistilled, phase, monkeypa
     assert state(pipe) == before and guidance.undistilled == "auto"
     assert len(guidance.window) == 0
     assert torch.equal(draw(pipe), stock)
+
+
+def test_another_threads_call_of_a_network_whose_loras_are_switched_off_is_refused():
+    pipe = distilled()
+    other, guidance = sharing(pipe), VendiGuidance(undistilled="adapters")
+    given = CASES["SDXL"].arguments([0, 1])  # on a device that threads do not know
+
+    def meanwhile(*_):
+        with ThreadPoolExecutor(1) as pool:
+            errors.append(pool.submit(other, **given).exception())
+        return {}
+
+    errors = []
+    assert torch.equal(
+        draw(pipe, guide=lambda _: guidance.on(pipe, callback=meanwhile)),
+        draw(pipe, guide=lambda _: VendiGuidance(undistilled="adapters").on(pipe)),
+    )
+    assert "give each thread a network" in str(errors[0]) and errors[-1] is None
 
 
 def fused():

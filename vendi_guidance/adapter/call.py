@@ -116,8 +116,7 @@ class Call:
         try:
             if self._prompts.are_needed and (is_kept or not self.settings.is_off):
                 step = replace(step, prompts=self._prompts.features(step.pipeline, tensors))
-            if self._observe(step):
-                step = self._modify(step)
+            step = self._guided(step)
         except BaseException:
             self.close()  # its network may serve another call
             raise
@@ -154,29 +153,26 @@ class Call:
             return f'its {scheduler} made no step, perhaps a copy did: use preset="published"'
         return f"{scheduler} would have discarded each change"
 
-    def _observe(self, step: Step) -> bool:
-        """Record a step, and prepare the network for the next one; whether to modify this one."""
-        is_known = self._follow(step.pipeline)
-        if self.watch is not None:
-            self.watch.settle()
-        network = self._network if is_known else None
-        first = None if self.watch is None else self.watch.first
-        step = replace(step, network=network, first=first)
+    def _guided(self, step: Step) -> Step:
+        """The step with guided latents if it is due; the network is prepared for the next one."""
+        scheduler, is_known = step.pipeline.scheduler, self._follow(step.pipeline)
+        watch, network = self.watch, self._network if is_known else None
+        if watch is not None:
+            watch.settle()
+            step = replace(step, network=network, first=watch.first)
         is_due = self.engine.observe(step) and is_known
-        is_due = is_due and (step.is_last or can_continue(step.pipeline.scheduler))
+        is_due = is_due and (step.is_last or can_continue(scheduler))
         way = self.engine.way
         if network is not None and way is not None:
             network.cfg.share = way.share_of_cfg(network.levels[1].ratio, is_due)
             if way.may_skip(step):
                 network.predict_the_same(step.latents)
-        return is_due
-
-    def _modify(self, step: Step) -> Step:
+        if not is_due:
+            return step
         if not step.is_last:
-            continue_from_here(step.pipeline.scheduler)
-        if (watch := self.watch) is not None:
-            prediction = watch.prediction_of(step.latents)
-            step = replace(step, prediction=prediction, network=self._network, first=watch.first)
+            continue_from_here(scheduler)
+        if watch is not None:
+            step = replace(step, prediction=watch.prediction_of(step.latents))
         self._is_guided = True
         return self.engine.modify(step)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from math import inf
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -81,6 +82,7 @@ class Network:
             undistilled = None
         self._is_auto = undistilled == AUTO
         self._undistilled = None if self._is_auto else undistilled
+        self._has_loras_off = undistilled in (ADAPTERS, AUTO)  # at times
         self._modules = modules
         self.is_joint = any(map(is_joint, modules))
         self._undo = ExitStack()
@@ -232,7 +234,14 @@ class Network:
             with self._watch.ending():
                 return self.cfg.evaluate(Evaluation(module, forward, by_name(module, args, kwargs)))
 
-        return evaluate if self._watch.is_here else forward
+        if self._watch.is_here:
+            return evaluate
+        if self._has_loras_off and self._watch.thread != get_ident():
+            raise RuntimeError(
+                "a guided call in another thread switches this network's LoRAs off: give each "
+                "thread a network of its own, or undistilled=None"
+            )
+        return forward
 
 
 def _with_latents(part: Callable[..., Tensor], x: Tensor, latents: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Temporary wrappers around a method of one object, for the time of one call.
+"""Temporary wrappers around a method of one object, for one call or thread only.
 
 All wrappers of a method share one replacement of it, so that overlapping calls may begin and end in
 any order. `diffusers.hooks` (0.42) does not allow this: removing a hook with a `new_forward` also
@@ -10,24 +10,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
 from inspect import signature
+from threading import RLock
 from typing import Any
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_changing = RLock()  # reentrant: the garbage collector may end a call anywhere
 
 
 @contextmanager
 def patched(target: Any, name: str, wrap: Wrap) -> Iterator[None]:
     """While this context lasts, calls of the method `target.name` go to `wrap(method)`."""
-    shared = getattr(vars(target).get(name), "replacement", None)
-    if shared is None or shared.target is not target:
-        shared = _Replacement(target, name)
-    shared.wraps.append(wrap)
+    with _changing:
+        shared = getattr(vars(target).get(name), "replacement", None)
+        if shared is None or shared.target is not target:
+            shared = _Replacement(target, name)
+        shared.wraps = (*shared.wraps, wrap)
     try:
         yield
     finally:
-        shared.wraps.remove(wrap)
-        if not shared.wraps:
-            shared.undo()
+        with _changing:
+            shared.wraps = tuple(it for it in shared.wraps if it is not wrap)
+            if not shared.wraps:
+                shared.undo()
 
 
 def entry_of(module: Any) -> str:
@@ -45,7 +50,7 @@ class _Replacement:
         self.__signature__ = signature(inner)  # pipelines inspect a scheduler's step
         self.replacement = self  # `update_wrapper` copies it to wrappers around this one
         self.target = target
-        self.wraps: list[Wrap] = []
+        self.wraps: tuple[Wrap, ...] = ()  # immutable, because calls read it without the lock
         self._name = name
         self._inner = inner
         self._before = vars(target).get(name)  # set if the method was an attribute already

@@ -29,15 +29,16 @@ class StepTaken(NamedTuple):
 class Watch(Reader):
     """Records the last step of a scheduler in one call: `with Watch(scheduler) as watch`.
 
-    A call's own steps are those until the schedule is set again, but for those while the watch is
-    paused, for calls that the user's callback makes. With second-order schedulers, each of the two
-    evaluations at a noise level is a step.
+    Other calls may share the scheduler and the network. A call's own steps are those of the thread
+    that entered the context, until the schedule is set again, and not those while the watch is
+    paused. With second-order schedulers, each of the two evaluations at a noise level is a step.
 
     Args:
         end: called when an error ends the call.
 
     Attributes:
-        is_paused: whether steps and evaluations belong to other calls.
+        is_paused: whether steps and evaluations belong to calls of the user's callback.
+        thread: the one that entered the context.
         steps: how many the call has made.
         first: (b, ...) the sample of the first step.
     """
@@ -52,12 +53,12 @@ class Watch(Reader):
         self._last: tuple[Any, dict[str, Any]] | None = None
         self._prediction: Prediction | None = None
         self._listed: tuple[Tensor | None, object, list[float]] = (None, 0, [])
-        self._thread: int | None = None  # outside of the context
+        self.thread: int | None = None  # outside of the context
         self.is_paused = self._is_over = self._was_timed = False
         self._undo = ExitStack()
 
     def __enter__(self) -> "Watch":
-        self._thread = get_ident()
+        self.thread = get_ident()
         self._undo.enter_context(patched(self.scheduler, "step", self._wrap))
         self._undo.enter_context(patched(self.scheduler, "set_timesteps", self._begin))
         return self
@@ -65,7 +66,7 @@ class Watch(Reader):
     def __exit__(self, *_: object) -> None:
         """Restore the scheduler and forget its last step."""
         self._undo.close()
-        self._thread = self._last = self._prediction = self.first = None
+        self.thread = self._last = self._prediction = self.first = None
 
     def settle(self) -> None:
         """Note whether the last step `is_timed`, before a user's callback changes the schedule."""
@@ -82,16 +83,8 @@ class Watch(Reader):
 
     @property
     def is_here(self) -> bool:
-        """Whether a step or an evaluation belongs to the call now. RuntimeError in a thread that
-        the call is not in."""
-        if self._is_over or self._thread is None:
-            return False
-        if self._thread != get_ident():
-            raise RuntimeError(
-                "a call in another thread is guided with this network or scheduler: give each "
-                "thread a pipeline of its own"
-            )
-        return not self.is_paused
+        """Whether a step or an evaluation now belongs to the call."""
+        return self.thread == get_ident() and not self.is_paused and not self._is_over
 
     @property
     def key(self) -> tuple[int, int]:
