@@ -259,6 +259,13 @@ class _Run:
     def _expect(self, x: Tensor, prediction: Tensor) -> None:
         self._model.expect(x, self._extra_args.get("model_options"), prediction)
 
+    @property
+    def _begins_with(self) -> Any:
+        """The model that makes the first step, if it is not the sampler's: with CFG the undistilled
+        one, where an image begins."""
+        is_first = self._first == 0 and not self._is_continued
+        return self._undistilled if is_first and self._model.evaluations_per_step > 1 else None
+
     def _with_own_steps(self) -> Tensor:
         """Run the sampler for one step at a time, and move the samples after it, as long as that is
         due; then for all that are left."""
@@ -270,7 +277,8 @@ class _Run:
             network: Any = step.network
             self._model.own_step = network
             # without a bar in the console for each step
-            x = self._part(x, done, done + 1, seeds=done, disable=True)
+            with model_swapped(self._model.guider, self._begins_with if done == 0 else None, x):
+                x = self._part(x, done, done + 1, seeds=done, disable=True)
             if NO_LONE_STEPS in getattr(self._function, "__name__", ""):
                 x = network.made_at_first_order()
             prediction = Prediction(network.with_cfg, *network.levels[1])

@@ -3,6 +3,7 @@
 import math
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import count
 
 import accelerate
 import pytest
@@ -90,6 +91,17 @@ def test_the_rounds_are_told_what_the_undistilled_network_predicts(undistilled, 
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(latents, stock)
     assert vars(pipe.unet) == before
+
+
+@pytest.mark.parametrize("undistilled", ["adapters", "module"])
+def test_with_cfg_the_undistilled_network_makes_the_first_step(undistilled):
+    pipe, other, number = distilled(), base().unet, count()
+    given = undistilled if undistilled == "adapters" else other
+    with watching(pipe, undistilled=given):
+        latents = draw(pipe, guidance_scale=5.0)
+    own = pipe.unet.forward
+    pipe.unet.forward = lambda *args, **kwargs: (own if next(number) else other)(*args, **kwargs)
+    torch.testing.assert_close(latents, draw(pipe, guidance_scale=5.0))
 
 
 @pytest.mark.parametrize("phase", ["first step", "rounds", "last step", "decoder"])

@@ -1,8 +1,9 @@
 """Moves at the sampler's own steps in ComfyUI's node, with a network that needs CFG."""
 
 import math
+from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 
 import pytest
 import torch
@@ -107,15 +108,16 @@ def level_of(sampling, sigma):
     return Level(float(mix(sigma, none, one)), float(mix(sigma, one, none)))
 
 
-def by_hand(noise, sampling=Noise, sigmas=SIGMAS, cfg=CFG, of_target=1.0):
+def by_hand(noise, sampling=Noise, sigmas=SIGMAS, cfg=CFG, of_target=1.0, first=None):
     """What the pipelines' adapter makes of this noise with DDIM, which is Euler's method: the
     clean latents of each step are moved, and keep their noise."""
-    network, prompts = Network(), torch.ones(len(noise), 3)
+    networks, prompts = chain([first or Network()], repeat(Network())), torch.ones(len(noise), 3)
     score = Memory(window=9).score(Rounds(), prompts)
     target = of_target * Rounds().diversity ** 0.5
     x = sampling.noise_scaling(sigmas[0], noise, torch.zeros_like(noise))
     for sigma, after in pairwise(sigmas):
         start, end = level_of(sampling, sigma), level_of(sampling, after)
+        network = next(networks)
         known, other = (network(x, sigma.expand(len(x)), torch.full((len(x),), i)) for i in (1, 0))
         clean = other + cfg * (known - other)
         kept = (x - start.signal * clean) / start.noise
@@ -146,6 +148,24 @@ def test_samples_are_moved_at_high_noise_as_in_pipelines(tmp_path, sampling, sig
     first = [(float(sigmas[0]), 1.0)]  # without CFG, to decide
     assert guider.seen == first + plain.seen
     assert ([0.0] * 8 in guider.inner_model.diffusion_model.rows) == split
+
+
+def test_the_undistilled_model_makes_the_first_step(tmp_path, monkeypatch):
+    swapped, guider, base = [], Unet(), Network(vague=0.5)
+
+    @contextmanager
+    def swap(guider, undistilled, latents):
+        own = guider.inner_model.diffusion_model
+        swapped.append(undistilled)
+        guider.inner_model.diffusion_model = undistilled or own
+        yield
+        guider.inner_model.diffusion_model = own
+
+    monkeypatch.setattr(sampling, "model_swapped", swap)
+    node = DiverseSampling(Rounds(), memory(tmp_path), base)
+    samples = draw(True, guider, node=node)
+    assert swapped[0] is base and not any(swapped[1:])
+    torch.testing.assert_close(samples, by_hand(noise_of(0), first=base))
 
 
 def test_no_evaluation_is_added_without_cfg(tmp_path):

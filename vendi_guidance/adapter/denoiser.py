@@ -105,6 +105,14 @@ class Network:
             self._undistilled = ADAPTERS
         return self._undistilled is not None
 
+    @property
+    def _is_begun_by_undistilled(self) -> bool:
+        """Whether the undistilled network, if one was given, makes the next step: the first one
+        with CFG, where a network that was tuned on a taste would narrow what its images show."""
+        has_cfg = getattr(self._pipeline, "do_classifier_free_guidance", False)
+        is_first = not (self._watch.steps or getattr(self._watch.scheduler, "begin_index", None))
+        return self._undistilled is not None and is_first and has_cfg
+
     def _contrast_without_loras(self) -> float:
         """The standard deviation of the first sample's prediction without LoRAs, as a share of the
         one with them; infinite if the network cannot be evaluated without them."""
@@ -230,9 +238,15 @@ class Network:
         return sign
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def undistilled(**given: Any) -> Any:
+            return answer(self._undistilled, module, forward, given)
+
         def evaluate(*args: Any, **kwargs: Any) -> Any:
+            given, own = by_name(module, args, kwargs), forward
+            if self._is_begun_by_undistilled:
+                own = undistilled
             with self._watch.ending():
-                return self.cfg.evaluate(Evaluation(module, forward, by_name(module, args, kwargs)))
+                return self.cfg.evaluate(Evaluation(module, own, given))
 
         if self._watch.is_here:
             return evaluate
