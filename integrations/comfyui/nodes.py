@@ -66,7 +66,8 @@ class DiverseBatch(io.ComfyNode):
                     optional=True,
                     tooltip="For a model distilled to few steps (Lightning, Turbo, ...): the model "
                     "before the LoRA, or the one it was distilled from. It then decides how the "
-                    "images differ.",
+                    "images differ. For a model tuned on a taste: the one before, which then makes "
+                    "the first step.",
                 ),
             ],
             outputs=[io.Model.Output()],

@@ -58,11 +58,12 @@ class VendiGuidance(PipelineCallback):
             (with `on`), or "prompt_embeds" (without).
         record (default False): Add samples to the window with `diversity=0` too.
         undistilled (default auto): The network that predicts in the rounds, because one distilled
-            to few steps hardly follows them. "adapters": the pipeline's, with its LoRAs (Lightning,
-            Turbo, Hyper, LCM, ...) off during the rounds. A module: what the pipeline's was
-            distilled from, of the same class and on the same device. None: the pipeline's own.
-            "auto": "adapters" in calls of up to 9 steps without CFG whose first prediction shows
-            that LoRAs distilled the network, else None.
+            to few steps hardly follows them, and at the first step with classifier-free guidance
+            (CFG), where one tuned on a taste would narrow what images show. "adapters": the
+            pipeline's, with its LoRAs off. A module: what the pipeline's was distilled or tuned
+            from, of the same class and on the same device. None: the pipeline's own. "auto":
+            "adapters" in calls of up to 9 steps without CFG whose first prediction shows that LoRAs
+            distilled the network, else None.
         {settings}
 
     Attributes:

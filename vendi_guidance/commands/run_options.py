@@ -87,10 +87,11 @@ run_options = together(
         "--undistilled",
         metavar="MODEL",
         default=RunOptions.undistilled,
-        help="Network that guidance uses in its rounds, for a model distilled to few steps. "
-        "adapters: the model's own, with LoRAs off. none: the model's own. Otherwise the folder or "
-        "Hub name of the model that it was distilled from, whose network is loaded too. auto: "
-        "adapters if --lora proves to be the distillation, else none.",
+        help="Network that guidance uses in its rounds, for a model distilled to few steps, and, "
+        "with CFG, at the first step, for one tuned on a taste. adapters: the model's own, with "
+        "LoRAs off. none: the model's own. Otherwise the folder or Hub name of the model before "
+        "that, whose network is loaded too. auto: adapters if --lora proves to be a distillation, "
+        "else none.",
     ),
     device_option,
     output_option(
