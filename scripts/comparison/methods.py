@@ -73,6 +73,9 @@ METHODS = {
     "pink-noise": Method((0.2, 0.5), pink_noise, is_usual=False),
     "contrastive-noise": Method((0.01, 0.1), contrastive_noise, is_usual=False),
     "ours-alone": Method((0.5, 1.0), using(diversity_undistilled=None), "diversity", "lora", False),
+    "with-base": Method(
+        (0.5, 1.0), using(diversity_undistilled="adapters"), "diversity", "lora", False
+    ),
     "rounds": Method((0.5,), using(diversity_proposal="gradient"), "diversity", "cfg", False),
     "default": Method((DIVERSITY,), setting="diversity", is_usual=False),
     "level": Method(

@@ -31,14 +31,14 @@ SHOWN = {
     ),
 }
 """Model -> prompts whose images are shown; the last one names what the others leave open."""
-ROW = 8  # images in a row
+ROW = 6  # images in a row
 SETTINGS = {
     "demo-photos-tuned-lora": "--model assets/demo-photos --lora assets/demo-photos-tuned-lora "
     "--steps 16 --guidance-scale 5",
     "demo-faces": "--model assets/demo-faces --steps 16 --guidance-scale 4",
     "demo-sdxl-turbo-lora": "--lora assets/demo-sdxl-turbo-lora",
 }
-DIALS = {"without guidance": 0.0, "with guidance": 0.5}
+DIALS = {"without guidance": 0.0, "with guidance, the default": 0.5, "diversity 1": 1.0}
 
 
 @click.command(help=__doc__, context_settings={"show_default": True})
@@ -49,7 +49,7 @@ def main(runs: Path, output: Path) -> None:
     for model, prompts in SHOWN.items():
         folders = [generated(runs, model, dial) for dial in DIALS.values()]
         strips += [[strip(folder, prompt) for folder in folders] for prompt in prompts]
-    save_grid(output, strips, [*DIALS], sum(SHOWN.values(), ()), 11)
+    save_grid(output, strips, [*DIALS], sum(SHOWN.values(), ()), 12)
 
 
 def generated(runs: Path, model: str, diversity: float) -> Path:
