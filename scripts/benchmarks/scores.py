@@ -135,8 +135,8 @@ if find_spec("vendi_score"):
 
 
 SIZES = {
-    4_000: [name for name in METHODS if name not in ("nystrom", "fkea")],
-    50_000: ["rke", "conditional-rke", "nystrom", "fkea"],
+    4_000: [name for name in METHODS if name != "fkea"],
+    50_000: ["rke", "conditional-rke", "fkea"],
     250_000: ["conditional-rke", "fkea"],
 }
 """Number of items -> methods to measure."""
@@ -145,7 +145,7 @@ SIZES = {
 def tasks(device: torch.device, tiny: bool) -> Iterator[Task]:
     """The methods, on a CPU with up to 50,000 items, and a fused tile."""
     on_cpu = device.type == "cpu"
-    for n, names in ({200: ["rke", "vendi", "lanczos", "fkea"]} if tiny else SIZES).items():
+    for n, names in ({200: ["rke", "vendi", "fkea"]} if tiny else SIZES).items():
         for name in names if n < 100_000 or not on_cpu else ():
             about = {"n": n, "method": METHODS[name].name}
             yield Task("Scores", about, partial(row, METHODS[name], n, device))
