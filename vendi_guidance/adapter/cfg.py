@@ -16,13 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.arguments import (
-    in_form_of,
-    input_of,
-    only_rows,
-    same,
-    tensor_of,
-)
+from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, same, tensor_of
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.schedule import Watch
 

@@ -242,9 +242,8 @@ class Network:
             return answer(self._undistilled, module, forward, given)
 
         def evaluate(*args: Any, **kwargs: Any) -> Any:
-            given, own = by_name(module, args, kwargs), forward
-            if self._is_begun_by_undistilled:
-                own = undistilled
+            given = by_name(module, args, kwargs)
+            own = undistilled if self._is_begun_by_undistilled else forward
             with self._watch.ending():
                 return self.cfg.evaluate(Evaluation(module, own, given))
 

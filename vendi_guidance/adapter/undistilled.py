@@ -1,6 +1,7 @@
 """The undistilled network, which predicts in the rounds in place of a network distilled to few
 steps, because that one hardly follows the score's gradient: the same network without the LoRA that
-distilled it (Lightning, Turbo, Hyper, LCM, ...), or another network."""
+distilled it (Lightning, Turbo, Hyper, LCM, ...), or another network. One from before a tuning makes
+the first step with classifier-free guidance."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -134,14 +134,14 @@ def streamed(
             raise ValueError(f"--stream needs --sigma-{what}: {name} has no usual bandwidth")
         kept_by[what] = [name, getattr(embedder, "settings", {}), repr(kernel)]
     found = {}
-    for name, folder in zip(job.names, folders, strict=True):
+    for name, folder, batch in zip(job.names, folders, job.batches, strict=True):
         text = json.dumps([str(folder.resolve()), kept_by, features, group.count, group.rank])
         path = kept / f"sums-{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors"
 
-        def add(folder: Path = folder, path: Path = path) -> Sums:
+        def add(folder: Path = folder, batch: Batch = batch, path: Path = path) -> Sums:
             sums = Sums.load(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            for part, read in shares_of(folder, group):
+            for part, read in shares_of(folder, batch, group):
                 if part not in sums.done:
                     sums.add(part, embed_batch(read(), embedding, job.reader), spectrum)
                     sums.save(path)
@@ -156,13 +156,16 @@ def streamed(
     return found
 
 
-def shares_of(folder: Path, group: ProcessGroup) -> Iterator[tuple[str, Callable[[], Batch]]]:
-    """This process's parts of a folder, by name: whole `.tar` files, or some images at a time."""
+def shares_of(
+    folder: Path, first: Batch, group: ProcessGroup
+) -> Iterator[tuple[str, Callable[[], Batch]]]:
+    """This process's parts of a folder, by name: whole `.tar` files, or some images at a time.
+    `first` is the first of `parts_of` the folder."""
     if len(parts := parts_of(folder)) > 1:
         own = parts[group.rank :: group.count]
         yield from ((part.name, partial(as_batch, part)) for part in own)
         return
-    batch = as_batch(folder)
+    batch = first if parts == [folder] else as_batch(folder)
     n = len(batch.images)
     for start in range(group.rank * SLICE, n, group.count * SLICE):
         rows = range(start, min(start + SLICE, n))

@@ -29,6 +29,17 @@ MOST = 4000  # images of which entropies of order 1 are computed, in about ten s
 NEIGHBOURS = 5  # k of the balls in precision, recall, density and coverage
 
 
+def scores_of(h_x: float, h_joint: float = 0.0, h_t: float | None = None) -> dict[str, float]:
+    """The Vendi score of these entropies, and its two factors if there are prompts."""
+    if h_t is None:
+        return {"vendi": exp(h_x)}
+    return {
+        "vendi": exp(h_x),
+        "conditional_vendi": exp(h_joint - h_t),
+        "information_vendi": exp(h_x + h_t - h_joint),
+    }
+
+
 def most_for(truncation: int | None) -> int:
     """Images of which entropies of order 1 are computed: enough for this truncation to matter."""
     return max(MOST, 2 * (truncation or 0))
@@ -82,7 +93,7 @@ class ScoreInputs:
         H(X) = H(X|T) + I(X;T): what the model adds, and what the prompts explain.
         """
         if self.t is None or self.kernel_t is None:
-            return {"vendi": float(EXACT.entropy(self.x, self.kernel_x, entropy).exp())}
+            return scores_of(float(EXACT.entropy(self.x, self.kernel_x, entropy)))
         rows = torch.cat([self.x, self.t], dim=1)
         parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
         h_x, h_joint = map(float, EXACT.entropies(rows, [parts.x, parts.joint], entropy))
@@ -90,11 +101,7 @@ class ScoreInputs:
         prompts, counts = torch.unique(self.t, dim=0, return_counts=True)
         shares = counts.double() / len(self.t)
         h_t = float(EXACT.entropy(prompts, self.kernel_t, entropy, shares))
-        return {
-            "vendi": exp(h_x),
-            "conditional_vendi": exp(h_joint - h_t),
-            "information_vendi": exp(h_x + h_t - h_joint),
-        }
+        return scores_of(h_x, h_joint, h_t)
 
     @isolated()
     def scores(self) -> dict[str, float]:

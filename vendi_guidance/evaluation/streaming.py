@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vendi_guidance.evaluation.embedding import Embedded
+from vendi_guidance.evaluation.inputs import scores_of
 from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.scores.entropy import Entropy
@@ -55,12 +56,10 @@ class Sums:
         found: dict[str, float] = {}
         for name, order in (("vendi", 1), ("rke", 2)):
             entropy, n = Entropy(order), self.count
-            h = {part: matrix_entropy(total / n, entropy) for part, total in self.of.items()}
-            logs = {name: h["x"]}
-            if "t" in h:
-                logs[f"conditional_{name}"] = h["joint"] - h["t"]
-                logs[f"information_{name}"] = h["x"] + h["t"] - h["joint"]
-            found |= {key: float(log.exp()) for key, log in logs.items()}
+            of = {
+                f"h_{part}": float(matrix_entropy(it / n, entropy)) for part, it in self.of.items()
+            }
+            found |= {key.replace("vendi", name): it for key, it in scores_of(**of).items()}
         return found
 
     def save(self, path: Path) -> None:

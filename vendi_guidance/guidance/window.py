@@ -113,7 +113,7 @@ class SlidingWindow:
 
     @property
     def _last(self) -> Samples:
-        return next(iter(self._of.values()), Samples(self.size, self.dtype, self.device))
+        return next(iter(self._of.values()), self._empty())
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -122,8 +122,10 @@ class SlidingWindow:
 
     def of_shape(self, shape: Sequence[int]) -> Samples:
         """The samples of one shape, of which there may be none."""
-        empty = Samples(self.size, self.dtype, self.device)
-        return self._of.setdefault(tuple(shape), empty)
+        return self._of.setdefault(tuple(shape), self._empty())
+
+    def _empty(self) -> Samples:
+        return Samples(self.size, self.dtype, self.device)
 
     def append(self, features: Tensor, prompts: Tensor | None = None) -> None:
         """Add finished samples; the oldest leave if there is no room.

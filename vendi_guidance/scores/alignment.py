@@ -83,13 +83,8 @@ def in_batch_similarity(x: Features, prompts: Sequence[str]) -> float | None:
         >>> in_batch_similarity(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), ["a", "a", "b"])
         1.0
     """
-    unit = Cosine().unit(as_features(x).double())
-    total, pairs = 0.0, 0
-    for group in rows_by_label(prompts, len(unit)).values():
-        # |sum of unit vectors|^2 is the sum of cosines over all pairs, including i = j
-        total += float(unit[group].sum(dim=0).square().sum()) - len(group)
-        pairs += len(group) * (len(group) - 1)
-    return total / pairs if pairs else None
+    totals, pairs = zip(*_cosines(x, prompts), strict=True)
+    return sum(totals) / sum(pairs) if any(pairs) else None
 
 
 def pairwise_distance(x: Features, prompts: Sequence[str]) -> float | None:
@@ -103,13 +98,18 @@ def pairwise_distance(x: Features, prompts: Sequence[str]) -> float | None:
         >>> pairwise_distance(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), ["a", "b", "b"])
         1.0
     """
-    unit = Cosine().unit(as_features(x).double())
-    found = []
-    for group in rows_by_label(prompts, len(unit)).values():
-        if (n := len(group)) > 1:
-            similar = (float(unit[group].sum(dim=0).square().sum()) - n) / (n * (n - 1))
-            found.append(1 - similar)
+    found = [1 - total / pairs for total, pairs in _cosines(x, prompts) if pairs]
     return fmean(found) if found else None
+
+
+def _cosines(x: Features, prompts: Sequence[str]) -> list[tuple[float, int]]:
+    """For each prompt, the sum of the cosines of its ordered pairs of images, and their number."""
+    unit, found = Cosine().unit(as_features(x).double()), []
+    for group in rows_by_label(prompts, len(unit)).values():
+        n = len(group)
+        # |sum of unit vectors|^2 is the sum of cosines over all pairs, including i = j
+        found.append((float(unit[group].sum(dim=0).square().sum()) - n, n * (n - 1)))
+    return found
 
 
 @isolated()
