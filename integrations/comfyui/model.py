@@ -36,6 +36,7 @@ class SamplerStep:
         done: number of earlier steps.
         ahead: levels at which later steps begin.
         is_undistilled: whether the undistilled model predicts in the rounds.
+        made_by_undistilled: whether it makes the step.
 
     Attributes:
         with_cfg: (b, ...) what the sampler was told to be the clean latents.
@@ -58,8 +59,9 @@ class SamplerStep:
         done: int,
         ahead: Sequence[Level],
         is_undistilled: bool,
+        made_by_undistilled: bool,
     ) -> None:
-        self.levels = levels
+        self.levels, self.made_by_undistilled = levels, made_by_undistilled
         self.spent = 1 + done
         self.ahead = [level.ratio for level in ahead]
         self.has_prompt = has_tokens(model.guider)

@@ -237,6 +237,7 @@ class _Run:
             *given,
             ahead=self._levels[at + 1 : self._count],
             is_undistilled=self._undistilled is not None,
+            made_by_undistilled=at == 0 and self._begins_with is not None,
         )
         return Step(
             index, self._count, x, prompts=self._prompts, network=network, first=self._noise
@@ -250,7 +251,10 @@ class _Run:
         """Decide at the first step that is seen, before it is made, how the image is guided.
         Returns what is predicted there without CFG, if that was found on the way."""
         step = self._own_step(self._first, self._x)
-        self._engine.observe(step, self._is_continued)
+        with model_swapped(self._model.guider, self._begins_with, self._x):
+            self._engine.observe(step, self._is_continued)
+        if self._begins_with is not None:
+            return None
         known = vars(step.network).get("denoised")
         if known is not None and not (self._engine.guides_own_steps and self._model.cfg != 1):
             self._expect(self._x, known)

@@ -26,7 +26,7 @@ class Network:
 
     evaluations_per_step = spent = 1
     ahead = ()
-    has_prompt = is_undistilled = is_joint = False
+    has_prompt = is_undistilled = is_joint = made_by_undistilled = False
     highest = 1000.0  # the ratio that the model reaches
 
     def __init__(self, before, after):

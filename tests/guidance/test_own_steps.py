@@ -16,6 +16,7 @@ from vendi_guidance.guidance.settings import OBJECTIVES, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.ways.own_steps import (
     ABOVE,
+    BEYOND,
     KNOWN,
     OUTWARD,
     VAGUE,
@@ -108,6 +109,21 @@ def test_moves_are_as_long_as_variety_is_missing(size, apart, known, diversity):
     expected = OUTWARD * with_cfg.flatten(1).norm(dim=1) * missing
     torch.testing.assert_close(found.norm(dim=1), expected, rtol=1e-6, atol=1e-9)
     assert (missing > 0).any() == (known * diversity**0.5 > median_distances(clean).min())
+
+
+def test_moves_bring_back_what_the_network_that_made_the_first_step_varied():
+    wide, narrow = alike(4, 0.3), alike(4, 0.1)
+    first = step_of(wide, [0] * 4)
+    first.network.made_by_undistilled = True
+    moves, later = moves_of(first, diversity=0.25), step_of(narrow, [0] * 4)
+    found, _ = changes(later, moves)
+    missing = 0.5 * BEYOND * median_distances(wide) - median_distances(narrow)
+    assert (missing > 0).all()
+    torch.testing.assert_close(found.norm(dim=1), OUTWARD * 9 * missing)
+    fewer = step_of(narrow[:3], [0] * 3)  # a user's callback may leave samples out
+    assert (changes(fewer, moves)[0].norm(dim=1) > 0).all()
+    nothing, _ = changes(step_of(wide, [0] * 4), moves)
+    assert (nothing.norm(dim=1) < found.norm(dim=1)).all()
 
 
 def test_samples_as_far_apart_as_the_target_stay_where_they_are():

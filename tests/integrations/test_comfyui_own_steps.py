@@ -124,7 +124,10 @@ def by_hand(noise, sampling=Noise, sigmas=SIGMAS, cfg=CFG, of_target=1.0, first=
         if start.ratio > own_steps.ABOVE and after > 0:
             rows = known.flatten(1)
             apart = torch.cdist(rows, rows).fill_diagonal_(math.nan) / lengths(known)
-            lack = target - apart.nanquantile(0.5, dim=1, keepdim=True, interpolation="lower")
+            median = apart.nanquantile(0.5, dim=1, keepdim=True, interpolation="lower")
+            if first is not None and sigma == sigmas[0]:
+                target = own_steps.BEYOND * median * Rounds().diversity ** 0.5
+            lack = target - median
             step = Step(0, 9, x, prompts=prompts, prediction=Prediction(known, *end))
             length = own_steps.OUTWARD * lengths(clean) * lack.clamp(min=0)
             clean = clean + (length * score.gradient(step)).view_as(clean)
@@ -164,7 +167,7 @@ def test_the_undistilled_model_makes_the_first_step(tmp_path, monkeypatch):
     monkeypatch.setattr(sampling, "model_swapped", swap)
     node = DiverseSampling(Rounds(), memory(tmp_path), base)
     samples = draw(True, guider, node=node)
-    assert swapped[0] is base and not any(swapped[1:])
+    assert swapped[:2] == [base, base] and not any(swapped[2:])
     torch.testing.assert_close(samples, by_hand(noise_of(0), first=base))
 
 

@@ -75,6 +75,7 @@ class Network:
         self._part = partial(_part, is_last=family_of(pipeline).latents_last)
         self._watch = watch
         self._asked: dict[object, Any] = {}
+        self.made_by_undistilled = False
         self.at, self.restart = watch.at, watch.restart
         check_caches(pipeline, modules)
         check_fits(undistilled, pipeline, modules)
@@ -243,7 +244,8 @@ class Network:
 
         def evaluate(*args: Any, **kwargs: Any) -> Any:
             given = by_name(module, args, kwargs)
-            own = undistilled if self._is_begun_by_undistilled else forward
+            self.made_by_undistilled = self._is_begun_by_undistilled
+            own = undistilled if self.made_by_undistilled else forward
             with self._watch.ending():
                 return self.cfg.evaluate(Evaluation(module, own, given))
 

@@ -76,6 +76,10 @@ class Denoiser(Protocol):
         from, and return it. LoRAs that distilled it are switched off only if they `may_be_off`."""
 
     @property
+    def made_by_undistilled(self) -> bool:
+        """Whether that network made the step in place of the sampler's."""
+
+    @property
     def is_joint(self) -> bool:
         """Whether the network's blocks have tokens of the prompt beside those of the image."""
 

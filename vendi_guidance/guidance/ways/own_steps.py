@@ -18,6 +18,7 @@ without CFG: moves along the one of x would undo what CFG adds of the prompt.
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from vendi_guidance.guidance.facts import Facts, network_of
 from vendi_guidance.guidance.samples import lengths
@@ -34,6 +35,10 @@ VAGUE, UNRESTORED = 0.95, 0.8
 KNOWN = 0.55
 """The same where the network knows its prompt without CFG."""
 
+BEYOND = 1.25
+"""The same where the undistilled network made the first step, as a multiple of how far its
+predictions differ there: what a tuning narrowed comes back, and what a prompt names stays."""
+
 KNOWN_BELOW, VAGUE_ABOVE = 0.29, 0.34
 """The network is taken to know its prompt where first predictions differ by less than the first
 share of their norm, and not to where they do by more than the second. In between t rises."""
@@ -49,10 +54,17 @@ class OwnSteps(Way):
 
     def __init__(self, facts: Facts, settings: Rounds) -> None:
         self._facts = facts
+        self._target = self._most * settings.diversity**0.5
+
+    @property
+    def _most(self) -> float | Tensor:
+        """The target at diversity 1: one for all samples, or (b, 1)."""
+        facts = self._facts
+        if network_of(facts.step).made_by_undistilled and not facts.are_lone:
+            return BEYOND * facts.distances(facts.step)
         vague = (facts.spread - KNOWN_BELOW) / (VAGUE_ABOVE - KNOWN_BELOW)
         most = VAGUE if facts.has_cfg else UNRESTORED
-        target = KNOWN + min(max(vague, 0.0), 1.0) * (most - KNOWN)
-        self._target = target * settings.diversity**0.5
+        return KNOWN + min(max(vague, 0.0), 1.0) * (most - KNOWN)
 
     def is_due(self, step: Step) -> bool:
         if step.network is None or step.is_last:
@@ -67,7 +79,10 @@ class OwnSteps(Way):
         given = clean if step.prediction is None else step.prediction.denoised
         noise = (step.latents - end.signal * given) / end.noise
         direction = score.gradient(replace(step, prediction=Prediction(clean, *end)))
-        missing = (self._target - self._facts.distances(step)).clamp(min=0)
+        target = self._target
+        if isinstance(target, Tensor) and len(target) != len(clean):  # a user's callback did that
+            target = target.mean()
+        missing = (target - self._facts.distances(step)).clamp(min=0)
         added = OUTWARD * lengths(given) * missing * direction
         finite = torch.linalg.vector_norm(added, torch.inf, dim=1, keepdim=True) < torch.inf
         score.count_skipped(finite)
