@@ -10,7 +10,7 @@ everything named. Scores are means over seeds; intervals are over prompts.
   python -m scripts.comparison --method default --steps 4 --steps 16 --output out/steps
   python -m scripts.comparison --model demo-sdxl --method level --output out/level
 
-Writes comparison.md, curves.png and, for each model, an image grid. Every model, method, value and
+Writes comparison.md, curves.png, dial.png and, for each model, an image grid. Every model, method, value and
 seed is a run of its own. The same command resumes a stopped comparison, and one with more methods
 or seeds generates only what is missing.
 """
@@ -26,7 +26,7 @@ from tqdm import tqdm
 from scripts.benchmarks.measuring import device_option, save_text, several
 from scripts.comparison.methods import METHODS, Entry, best_of, entries_of
 from scripts.comparison.models import BATCH, IMAGES, MODELS, NAMED, OPEN, merged
-from scripts.comparison.pages import Result, Row, save_curves, save_grid, table_of
+from scripts.comparison.pages import Result, Row, save_curves, save_dial, save_grid, table_of
 from scripts.comparison.scores import TASTE, scores
 from scripts.comparison.taste import TASTE_FILE, Taste
 from vendi_guidance.commands.cli import Command
@@ -78,6 +78,7 @@ def main(
                 results.append(compare(model, runs, prompts, entries, *called))
         save_grid(output / f"{model}.webp", results[-1])
     save_curves(output / "curves.png", results)
+    save_dial(output / "dial.png", results)
     click.echo(text := table_of(results))
     save_text(output / "comparison.md", text)
 

@@ -82,6 +82,29 @@ def save_curves(path: Path, results: Sequence[Result]) -> None:
         figure.savefig(temporary, format="png")
 
 
+def save_dial(path: Path, results: Sequence[Result]) -> None:
+    """Plot which share of the Vendi score that `diversity` 1 adds each value of it adds: a line for
+    each model and method with this dial."""
+    figure = Figure(figsize=(5.5, 3.6), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], ":", color="grey")
+    for title, [plain, *rows] in results:
+        begin = plain.scores["Vendi"].value
+        for method in dict.fromkeys(row.entry.method for row in rows):
+            own = {row.entry.value: row for row in rows if row.entry.method == method}
+            if METHODS[method].setting != "diversity" or 1.0 not in own:
+                continue
+            added = [row.scores["Vendi"].value - begin for row in own.values()]
+            name = title.split(",")[0] + (f", {method}" if method != OURS else "")
+            axes.plot([0, *own], [0, *(it / (added[-1] or 1) for it in added)], "o-", label=name)
+    axes.set(xlabel="diversity", ylabel="share of the Vendi score that 1 adds")
+    axes.grid(alpha=0.3)
+    if len(axes.lines) > 1:
+        axes.legend(frameon=False, fontsize=8)
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
 def save_grid(path: Path, result: Result) -> None:
     """Save images of some prompts: unguided, by the default, and by ours at 0.5 and 1."""
     rows = [row for row in result.rows if row.entry.name in SHOWN]

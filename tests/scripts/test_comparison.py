@@ -41,11 +41,11 @@ def test_a_comparison_has_a_run_of_each_entry_and_seed_and_reuses_them(tmp_path,
     monkeypatch.setattr(comparison, "IMAGES", {"open": 3, "named": 2})
     succeeds(comparison.main, *WORDS, "--output", tmp_path)
     whole = contents(tmp_path)
-    assert sum(name.endswith(".png") for name in whole) == 5 * 2 * (6 + 4) + 1  # and the curves
+    assert sum(name.endswith(".png") for name in whole) == 5 * 2 * (6 + 4) + 2  # and the curves, the dial
     monkeypatch.setattr(Runner, "_generate", Mock(side_effect=Killed))
     succeeds(comparison.main, *WORDS, "--output", tmp_path)
     assert contents(tmp_path) == whole
-    for name in ("curves.png", f"{MODEL}.webp"):
+    for name in ("curves.png", "dial.png", f"{MODEL}.webp"):
         with Image.open(tmp_path / name) as opened:
             assert opened.size[0] > 200
     text = (tmp_path / "comparison.md").read_text()
