@@ -10,9 +10,9 @@ everything named. Scores are means over seeds; intervals are over prompts.
   python -m scripts.comparison --method default --steps 4 --steps 16 --output out/steps
   python -m scripts.comparison --model demo-sdxl --method level --output out/level
 
-Writes comparison.md, curves.png, dial.png and, for each model, an image grid. Every model, method, value and
-seed is a run of its own. The same command resumes a stopped comparison, and one with more methods
-or seeds generates only what is missing.
+Writes comparison.md, curves.png, dial.png and, for each model, an image grid. Every model, method,
+value and seed is a run of its own. The same command resumes a stopped comparison, and one with more
+methods or seeds generates only what is missing.
 """
 
 from collections.abc import Mapping, Sequence

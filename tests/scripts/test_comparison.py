@@ -41,7 +41,7 @@ def test_a_comparison_has_a_run_of_each_entry_and_seed_and_reuses_them(tmp_path,
     monkeypatch.setattr(comparison, "IMAGES", {"open": 3, "named": 2})
     succeeds(comparison.main, *WORDS, "--output", tmp_path)
     whole = contents(tmp_path)
-    assert sum(name.endswith(".png") for name in whole) == 5 * 2 * (6 + 4) + 2  # and the curves, the dial
+    assert sum(name.endswith(".png") for name in whole) == 5 * 2 * (6 + 4) + 2  # and curves, dial
     monkeypatch.setattr(Runner, "_generate", Mock(side_effect=Killed))
     succeeds(comparison.main, *WORDS, "--output", tmp_path)
     assert contents(tmp_path) == whole
