@@ -32,7 +32,7 @@ ABOVE = 3.0
 VAGUE, UNRESTORED = 0.95, 0.8
 """The target t at diversity 1, with CFG, and without, where nothing restores what moves lose."""
 
-KNOWN = 0.55
+KNOWN = 0.5
 """The same where the network knows its prompt without CFG."""
 
 BEYOND = 1.25
