@@ -168,11 +168,17 @@ class VendiGuidance(PipelineCallback):
         check_pipeline(pipeline)
         users = partial(self._call_users, callback)
         if family_of(pipeline).is_in_place:
-            arguments = pipeline.in_place(self.callback_fn, users)
-            self.begin(pipeline, arguments["callback"]).await_loop(pipeline)
-            return arguments
-        inputs = getattr(callback, "tensor_inputs", callback_tensor_inputs)
-        inputs = ["latents"] if inputs is None else inputs
+            given = pipeline.in_place(self.callback_fn, users)
+        else:
+            inputs = getattr(callback, "tensor_inputs", callback_tensor_inputs)
+            given = self._returning(pipeline, users, ["latents"] if inputs is None else inputs)
+        [owner, *_] = given.values()
+        self.begin(pipeline, owner).await_loop(pipeline)
+        return given
+
+    def _returning(self, pipeline: Any, users: Callback, inputs: Sequence[str]) -> dict[str, Any]:
+        """Arguments of a call whose callback returns guided tensors, then the user's, who gets
+        `inputs`."""
         names = self.tensor_inputs
         if self.prompt_input is not None and self._prompt_input is None:
             names = ["latents", *prompt_inputs(pipeline)]
@@ -184,7 +190,6 @@ class VendiGuidance(PipelineCallback):
             changes = users(pipe, step, timestep, {name: guided[name] for name in inputs})
             return {**guided, **(changes or {})}
 
-        self.begin(pipeline, both).await_loop(pipeline)
         return {
             "callback_on_step_end": both,
             "callback_on_step_end_tensor_inputs": list(dict.fromkeys([*names, *inputs])),
