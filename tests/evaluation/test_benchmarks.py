@@ -167,6 +167,66 @@ def test_a_table_of_grades_is_read(tmp_path):
         open_benchmark(str(wrong))
 
 
+def write_dimcim(root, attributes, dense):
+    """Files of COCO-DIMCIM's form about buses; returns the path of the dense prompts."""
+    rows = [
+        {"dense_prompt": text, "attribute_type": kind, "attribute": value}
+        for text, kind, value in dense
+    ]
+    coarse = {"coarse_prompt": "a bus in a street", "coco_seed_caption": "A red bus."}
+    prompts = {"concept": "bus", "coarse_dense_prompts": [coarse | {"dense_prompts": rows}] * 2}
+    for name, content in (("dense_prompts", prompts), ("seed_captions_attributes", attributes)):
+        path = root / name / f"bus_{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    return root / "dense_prompts" / "bus_dense_prompts.json"
+
+
+def test_does_and_can_of_a_file_of_coco_dimcims_are_those_computed_by_hand(tmp_path):
+    given = {"attributes": {"color": ["red", "blue"], "type": ["city", "tour", "school"]}}
+    dense = [("a blue bus", "color", "blue"), ("a tour bus", "type", "tour")]
+    path = write_dimcim(tmp_path, given, [*dense, ("a bus, blue", "color", "blue")])
+    said = said_by(invoke(benchmark.main, path, "--output", tmp_path / "bus"))
+    assert "4 prompts and 2 attributes" in said and "--images-per-prompt 30" in said
+    seen = {  # colour and type of four images of each prompt
+        "a bus in a street": (["red"] * 3 + ["blue"], ["city"] * 2 + ["tour"] * 2),
+        "a blue bus": (["blue"] * 3 + ["red"], ["city"] * 4),
+        "a tour bus": (["red"] * 4, ["tour"] + ["school"] * 3),
+        "a bus, blue": (["blue"] * 4, ["city"] * 4),
+    }
+    prompts = open_prompts(str(tmp_path / "bus" / "prompts.jsonl")).texts
+    assert {*prompts} == {*seen}
+    rows = [{"prompt": prompt} for prompt in prompts for _ in range(4)]
+    folder = save_batch(tmp_path / "images", greys(*range(0, 160, 10)), rows)
+    answered = [
+        (f"{4 * i + j}.png", kind, value)
+        for i, prompt in enumerate(prompts)
+        for kind, values in zip(("color", "type"), seen[prompt], strict=True)
+        for j, value in enumerate(values)
+    ]
+    told = table(tmp_path / "seen.csv", answered, ("file", "attribute", "value"))
+    options = ["--attributes", tmp_path / "bus" / "attributes.json", "--judge", told, *WORDS]
+    succeeds(command.main, folder, *options, "--output", tmp_path / "report")
+    [run] = json.loads((tmp_path / "report" / "report.json").read_text())["runs"]
+    colour, kind = run["attributes"]
+    assert (colour["does"], colour["can"]) == ([0.75, 0.25], [None, (0.75 + 1) / 2])
+    assert (kind["does"], kind["can"]) == ([0.5, 0.5, 0], [None, 0.25, None])
+    assert colour["never"] == [] and kind["never"] == ["school"]
+
+
+def test_files_of_coco_dimcims_that_do_not_fit_are_refused(tmp_path):
+    given = {"attributes": {"color": ["red", "blue"]}}
+    path = write_dimcim(tmp_path, given, [("a pink bus", "color", "pink")])
+    with pytest.raises(ValueError, match=r"bus_dense.*no value 'pink' of 'color' in the file's"):
+        open_benchmark(str(path))
+    path = write_dimcim(tmp_path, {"colors": []}, [])
+    with pytest.raises(ValueError, match=r"json is not of COCO-DIMCIM's form, at 'attributes'"):
+        open_benchmark(str(path))
+    (tmp_path / "seed_captions_attributes" / "bus_seed_captions_attributes.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no file .*bus_seed_captions_attributes\.json"):
+        open_benchmark(str(path))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -1,7 +1,8 @@
 """Write the prompts and attributes of a benchmark.
 
 NAME is `faces` or `photos`, small benchmarks of the demo models that come with the package, or a
-file: TOML or JSON of the same form, or a table of GRADE's (grade_dataset.csv).
+file: TOML or JSON of the same form, a table of GRADE's (grade_dataset.csv), or a concept's prompts
+of COCO-DIMCIM's (dense_prompts/bus_dense_prompts.json).
 
 \b
   vendi-guidance benchmark faces --output faces

@@ -9,6 +9,7 @@ from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.tables import read_table
 
 BENCHMARKS = "benchmarks"  # in assets
+DIMCIM = "coarse_dense_prompts"  # the key that only COCO-DIMCIM's files have
 
 
 def open_benchmark(name: str) -> dict[str, Any]:
@@ -18,7 +19,8 @@ def open_benchmark(name: str) -> dict[str, Any]:
         name: that of a file in `assets/benchmarks`, or the path of a `.toml` or `.json` file of the
             same form, or of a `.csv` file of GRADE's: a row for each prompt and attribute that it
             leaves open, with the columns prompt, attribute (a question) and attribute_values (such
-            as "{'red', 'blue'}").
+            as "{'red', 'blue'}"); or of a concept's file in COCO-DIMCIM's folder dense_prompts,
+            whose attributes are read from the folder seed_captions_attributes beside it.
 
     Returns:
         "source", "images_per_prompt", "attributes" (see `load_attributes`) and "prompts": of each
@@ -26,7 +28,7 @@ def open_benchmark(name: str) -> dict[str, Any]:
 
     Raises:
         ValueError: the file has another form.
-        FileNotFoundError: there is no such benchmark or file.
+        FileNotFoundError: there is no such benchmark or file, or none of its attributes.
 
     Example:
         >>> sorted(open_benchmark("faces"))
@@ -37,6 +39,8 @@ def open_benchmark(name: str) -> dict[str, Any]:
         known = sorted(file.stem for file in (asset(BENCHMARKS) or Path()).glob("*.toml"))
         raise FileNotFoundError(f"there is no benchmark {name}: give {', '.join(known)}, or a file")
     content = _from_grade(path) if path.suffix == ".csv" else read_object(path)
+    if DIMCIM in content:
+        content = _from_dimcim(path, content[DIMCIM])
     content = {"source": path.name, "images_per_prompt": 8, **content}
     count = content["images_per_prompt"]
     if not {"attributes", "prompts"} <= content.keys():
@@ -67,3 +71,22 @@ def _from_grade(path: Path) -> dict[str, Any]:
         one = prompts.setdefault(prompt, {"prompt": prompt, "open": []})
         one["open"].append(attribute)
     return {"images_per_prompt": 100, "attributes": attributes, "prompts": [*prompts.values()]}
+
+
+def _from_dimcim(path: Path, given: Any) -> dict[str, Any]:
+    """The content of a file of COCO-DIMCIM's: coarse prompts, which leave all attributes open, and
+    dense ones, which name one value each."""
+    name = path.name.replace("dense_prompts", "seed_captions_attributes")
+    beside = path.absolute().parent.parent / "seed_captions_attributes" / name
+    prompts: dict[str, dict[str, Any]] = {}
+    try:
+        attributes = read_object(beside)["attributes"]
+        for one in given:
+            prompts[one["coarse_prompt"]] = {"prompt": one["coarse_prompt"]}
+            for dense in one["dense_prompts"]:
+                named = {dense["attribute_type"]: dense["attribute"]}
+                prompt = dense["dense_prompt"]
+                prompts[prompt] = {"prompt": prompt, "named": named, "open": []}
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} or {beside} is not of COCO-DIMCIM's form, at {error}") from None
+    return {"images_per_prompt": 30, "attributes": attributes, "prompts": [*prompts.values()]}
