@@ -83,6 +83,32 @@ def test_random_features_far_from_the_origin_survive_float32():
     assert float(vendi(far, Gaussian(1.0), spectrum=spectrum)) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("of_prompts", [Gaussian(1.0), Cosine()])
+def test_equal_prompts_are_compared_once_for_scores_of_order_2(of_prompts):
+    class Counted(Gaussian):
+        entries = 0
+
+        def blocks(self, x):
+            block = of_prompts.blocks(x)
+
+            def counted(rows, columns):
+                values = block(rows, columns)
+                Counted.entries += values.numel()
+                return values
+
+            return counted
+
+    x, distinct = normal(0, 1200, 3), normal(1, 40, 5)  # of several tiles
+    t = distinct[torch.from_numpy(np.random.default_rng(2).integers(40, size=1200))]
+    k_x, k_t = Gaussian(1.0).gram(x), of_prompts.gram(t)
+    expected = float(k_t.square().sum() / (k_x * k_t).square().sum())
+    found = float(conditional_rke(x, t, Gaussian(1.0), Counted(1.0)))
+    assert found == pytest.approx(expected, rel=1e-12) and Counted.entries < 50 * 50
+    assert float(rke(x.float().repeat(2, 1), Gaussian(1.0))) == pytest.approx(
+        float(rke(x.float(), Gaussian(1.0))), rel=1e-6
+    )
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "x",

@@ -96,6 +96,9 @@ class ScoreInputs:
             return scores_of(float(EXACT.entropy(self.x, self.kernel_x, entropy)))
         rows = torch.cat([self.x, self.t], dim=1)
         parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
+        if entropy.is_collision:  # in one pass
+            h_x, h_t, h_joint = map(float, EXACT.entropies(rows, parts, entropy))
+            return scores_of(h_x, h_joint, h_t)
         h_x, h_joint = map(float, EXACT.entropies(rows, [parts.x, parts.joint], entropy))
         # distinct prompts, weighted by their shares, have the nonzero eigenvalues of K_T/n
         prompts, counts = torch.unique(self.t, dim=0, return_counts=True)
@@ -143,8 +146,7 @@ class ScoreInputs:
         if self.labels is not None and (fidelity := prompt_fidelity(self.labels)) is not None:
             yield "fidelity", fidelity
             if self.prompts is not None:
-                looks = looks_by_group(self.prompts, self.labels)
-                yield "looks_per_prompt", sum(looks.values()) / len(looks)
+                yield "looks_per_prompt", fmean(looks_by_group(self.prompts, self.labels).values())
         if entropies := [normalised_entropy(p.sum(0)) for _, p in self.left_open if len(p)]:
             yield "grade", fmean(entropies)
         means = {name: float(column.nanmean()) for name, column in self.columns.items()}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vendi_guidance.kernels.base import Kernel, tile, upper_triangle
+from vendi_guidance.kernels.base import Blocks, Kernel, tile, upper_triangle
 from vendi_guidance.kernels.standard import Product
 
 
@@ -43,11 +43,16 @@ class Part(NamedTuple):
 def squared_norms(x: Tensor, parts: Sequence[Part]) -> list[Tensor]:
     """|K/n|_F^2, the mean squared entry of K, of each part of x: (n, d); 0-d float64, in (0, 1].
 
-    Factors that parts share are computed once: K_X and K_T are reused for K_X∘K_T.
+    Factors that parts share are computed once: K_X and K_T are reused for K_X∘K_T. So are equal
+    rows of the last factor, as those of a prompt's images are.
     """
     products = [[factor.key for factor in part.factors()] for part in parts]
     factors = {factor.key: factor for part in parts for factor in part.factors()}
-    blocks = {key: factor.kernel.blocks(factor.of(x)) for key, factor in factors.items()}
+    last, of_last = factors.popitem()
+    distinct, places = torch.unique(of_last.of(x), dim=0, return_inverse=True)
+    places, order = places.sort()
+    blocks = {key: it.kernel.blocks(it.of(x)[order]) for key, it in factors.items()}
+    blocks[last] = _repeated(of_last.kernel.blocks(distinct), places)
     totals = x.new_zeros(len(parts), dtype=torch.float64)
     for rows, columns in upper_triangle(x):
         values = {key: tile(block, rows, columns) for key, block in blocks.items()}
@@ -55,6 +60,19 @@ def squared_norms(x: Tensor, parts: Sequence[Part]) -> list[Tensor]:
             of_tile = squared_norm(reduce(mul, [values[key] for key in keys]))
             total.add_(of_tile, alpha=1 if rows == columns else 2)
     return list(totals / len(x) ** 2)
+
+
+def _repeated(blocks: Blocks, places: Tensor) -> Blocks:
+    """Blocks of K for rows of which row i is the distinct row at places[i], which ascend."""
+
+    def block(rows: slice, columns: slice) -> Tensor:
+        i, j = places[rows], places[columns]
+        of_distinct = blocks(*(slice(int(it[0]), int(it[-1]) + 1) for it in (i, j)))
+        if of_distinct.shape == (len(i), len(j)):
+            return of_distinct
+        return of_distinct.index_select(1, j - j[0]).index_select(0, i - i[0])
+
+    return block
 
 
 def squared_norm(matrix: Tensor) -> Tensor:
