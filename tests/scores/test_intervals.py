@@ -15,7 +15,7 @@ from vendi_guidance.scores.functional import (
     rke,
 )
 from vendi_guidance.scores.intervals import convergence
-from vendi_guidance.scores.subsampling import FEWEST_IMAGES, LARGEST_PART, quantile, subsample
+from vendi_guidance.scores.subsampling import FEWEST_IMAGES, LARGEST_PART, subsample
 
 LABELS = [f"prompt {i // 4}" for i in range(80)]
 
@@ -109,7 +109,6 @@ def test_sizes_are_spread_out_up_to_all_items():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: quantile(1, 3), "level must lie between 0 and 1, got 1"),
         (lambda: convergence(len, 39), "at least 40, or the sizes"),
         (lambda: convergence(len, 40, repeats=0), "at least 1, got 0"),
         (lambda: convergence(len, 40, sizes=[20, 41]), r"n = 40.* got \[20, 41\]"),

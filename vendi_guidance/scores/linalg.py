@@ -17,7 +17,6 @@ FLOAT64_UP_TO = 4096  # rows; larger matrices are decomposed in the precision of
 PARTIAL_RATIO = 32  # k eigenvalues with n / (k + OVERSAMPLING) >= this: partial decomposition
 OVERSAMPLING = 16  # extra vectors in a block, so that the last requested eigenvalue converges
 Map: TypeAlias = Callable[[Tensor], Tensor]  # (b, d) features -> (b, w) rows of Z with K ~ Z Z^T
-Multiply: TypeAlias = Callable[[Tensor], Tensor]  # V: (n, b) -> A V, for a symmetric A >= 0
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
@@ -35,13 +34,6 @@ def matrix_entropy(matrix: Tensor, entropy: Entropy) -> Tensor:
         return entropy.of(eigenvalues(matrix))
     top, _ = leading(to_precise(matrix), t)
     return renyi_entropy(add_missing_mass(top.clamp_(min=0)), entropy.order)
-
-
-def leading(matrix: Tensor, count: int, tolerance: float = 3e-5) -> tuple[Tensor, Tensor]:
-    """`leading_eigenpairs` of a (w, w) symmetric matrix, deterministic."""
-    generator, size = torch.Generator().manual_seed(0), (len(matrix), count + OVERSAMPLING)
-    start = torch.randn(size, generator=generator, dtype=torch.float32, device="cpu")
-    return leading_eigenpairs(matrix.matmul, start.to(matrix), count, tolerance)
 
 
 def second_moments(
@@ -82,22 +74,23 @@ def to_precise(matrix: Tensor) -> Tensor:
     return matrix.double() if len(matrix) <= FLOAT64_UP_TO else matrix
 
 
-def leading_eigenpairs(
-    multiply: Multiply, start: Tensor, count: int, tolerance: float = 3e-5
-) -> tuple[Tensor, Tensor]:
-    """(count,) largest eigenvalues first, float64, and (n, count) orthonormal eigenvectors of A.
+def leading(matrix: Tensor, count: int, tolerance: float = 3e-5) -> tuple[Tensor, Tensor]:
+    """(count,) largest eigenvalues first, float64, and (n, count) orthonormal eigenvectors of a
+    (n, n) symmetric matrix.
 
-    Block Krylov iteration with Rayleigh-Ritz projection, from (n, b) random vectors with
-    b >= min(count + OVERSAMPLING, n). Takes three to ten steps, each one product with (n, b)
-    vectors and O(n (b steps)^2) further operations, until a step increases the sum of the
-    eigenvalues by less than a share `tolerance`; memory is that of b x steps vectors.
+    Block Krylov iteration with Rayleigh-Ritz projection, from b = count + OVERSAMPLING random
+    vectors, always the same. Takes three to ten steps, each one product with (n, b) vectors and
+    O(n (b steps)^2) further operations, until a step increases the sum of the eigenvalues by less
+    than a share `tolerance`; memory is that of b x steps vectors.
     """
-    n = len(start)
-    block = torch.linalg.qr(start).Q
+    n, generator = len(matrix), torch.Generator().manual_seed(0)
+    size = (n, count + OVERSAMPLING)
+    start = torch.randn(size, generator=generator, dtype=torch.float32, device="cpu")
+    block = torch.linalg.qr(start.to(matrix)).Q
     basis, projected = block[:, :0], block.new_zeros(0, 0, dtype=torch.float64)
     total = 0.0
     while True:
-        product = multiply(block)
+        product = matrix @ block
         # extend basis^T A basis by the columns and rows of the new block
         coupling, corner = (basis.T @ product).double(), (block.T @ product).double()
         basis = torch.cat([basis, block], dim=1)
@@ -106,12 +99,11 @@ def leading_eigenpairs(
         projected = torch.cat([upper, lower])
         values, vectors = torch.linalg.eigh(projected)
         previous, total = total, float(values[-count:].sum())
-        size = basis.shape[1]
-        if size == n or total - previous <= tolerance * total:
-            leading = vectors[:, -count:].flip(1).to(basis)
-            return values[-count:].flip(0), basis @ leading
+        width = basis.shape[1]
+        if width == n or total - previous <= tolerance * total:
+            return values[-count:].flip(0), basis @ vectors[:, -count:].flip(1).to(basis)
         # Repeated, since one pass leaves errors as large as the projection, and two still do when
         # little of the product lies outside the basis.
         for _ in range(3):
             product = torch.linalg.qr(product - basis @ (basis.T @ product)).Q
-        block = product[:, : n - size]
+        block = product[:, : n - width]

@@ -26,7 +26,7 @@ from vendi_guidance.scores.groups import rows_by_label
 FEWEST_PROMPTS = 8  # with fewer labels, items are drawn
 FEWEST_IMAGES = 20  # with fewer items of few labels, there are no intervals
 ENOUGH = f"{FEWEST_IMAGES} images, or {FEWEST_PROMPTS} prompts"
-LARGEST_PART = 500  # most items of a subset by default: exact spectra of more take long
+LARGEST_PART = 500  # most items of a subset: exact spectra of more take long
 
 LEVEL = 0.95
 UNLIMITED = (-math.inf, math.inf)
@@ -56,7 +56,6 @@ class Subsamples:
         of_parts: Sequence[float],
         *,
         is_ratio: bool = False,
-        level: float = LEVEL,
         limits: tuple[float, float] = UNLIMITED,
     ) -> Estimate:
         """A score and its confidence interval, clamped to the limits.
@@ -71,19 +70,11 @@ class Subsamples:
         error = self.scale * stdev(compared)
         if not error > 1e-9 * self.scale * max(1.0, abs(compared[0])):
             return Estimate(value, None, None)
-        half = quantile(level, self.degrees) * error
+        half = float(student.ppf((1 + LEVEL) / 2, self.degrees)) * error
         low, high = value - half, value + half
         if is_ratio:
             low, high = value * math.exp(-half), value * math.exp(half)
         return Estimate(value, max(limits[0], low), min(limits[1], high))
-
-
-def quantile(level: float, degrees: int) -> float:
-    """t such that a share `level` of Student's distribution with these degrees of freedom lies in
-    [-t, t]; ValueError unless 0 < level < 1."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}")
-    return float(student.ppf((1 + level) / 2, degrees))
 
 
 def subsample(
@@ -92,10 +83,9 @@ def subsample(
     *,
     count: int = 50,
     seed: int = 0,
-    largest: int = LARGEST_PART,
 ) -> Subsamples:
     """`count` random subsets of at most half of each batch, or three quarters of the items where
-    there are few labels, and at most `largest` items.
+    there are few labels, and at most `LARGEST_PART` items.
 
     `batches` are the labels of each batch's items, such as prompts, or None; `sizes` their numbers
     of items. Paired if all have the same labels. There are no parts if a batch is too small.
@@ -107,17 +97,15 @@ def subsample(
     ]
     if all(len(groups) >= FEWEST_PROMPTS for groups in members):
         n = min(map(len, members))
-        m = max(FEWEST_PROMPTS // 2, math.floor(min(0.5, largest / max(sizes)) * n))
+        m = max(FEWEST_PROMPTS // 2, math.floor(min(0.5, LARGEST_PART / max(sizes)) * n))
         paired = all(groups.keys() == members[0].keys() for groups in members)
-        parts = [_draw_prompts(members, m, paired, generator, largest) for _ in range(count)]
+        parts = [_draw_prompts(members, m, paired, generator) for _ in range(count)]
         return Subsamples(parts, "prompts", math.sqrt(m / (n - m)), n - 1, paired)
     if min(sizes) < FEWEST_IMAGES:
         return Subsamples()
     # scores of a few images of each prompt saturate, so that those of halves vary too little
-    share = min(0.5 if None in batches else 0.75, largest / max(sizes))
-    parts = [
-        tuple(_draw_images(groups, share, generator) for groups in members) for _ in range(count)
-    ]
+    share = min(0.5 if None in batches else 0.75, LARGEST_PART / max(sizes))
+    parts = [tuple(_draw_images(it, share, generator) for it in members) for _ in range(count)]
     return Subsamples(parts, "pictures", math.sqrt(share / (1 - share)), min(sizes) - 1, False)
 
 
@@ -132,13 +120,9 @@ def mean_over_prompts(
 
 
 def _draw_prompts(
-    members: list[dict[Hashable, list[int]]],
-    m: int,
-    paired: bool,
-    generator: torch.Generator,
-    most: int,
+    members: list[dict[Hashable, list[int]]], m: int, paired: bool, generator: torch.Generator
 ) -> tuple[Tensor, ...]:
-    """For each batch, at most `most` sorted rows of m random labels, the same ones if paired."""
+    """For each batch, at most `LARGEST_PART` sorted rows of m random labels, the same if paired."""
     parts: list[Tensor] = []
     for groups in members:
         if not parts or not paired:
@@ -146,8 +130,9 @@ def _draw_prompts(
             order = torch.randperm(len(labels), generator=generator, device="cpu")
             chosen = [labels[i] for i in order[:m]]
         rows = torch.tensor([*chain(*(groups[label] for label in chosen))], device="cpu")
-        if len(rows) > most:
-            rows = rows[torch.randperm(len(rows), generator=generator, device="cpu")[:most]]
+        if len(rows) > LARGEST_PART:
+            order = torch.randperm(len(rows), generator=generator, device="cpu")
+            rows = rows[order[:LARGEST_PART]]
         parts.append(rows.sort().values)
     return tuple(parts)
 
