@@ -316,3 +316,5 @@ def test_a_benchmark_is_written_generated_and_evaluated(tmp_path, tiny_sdxl_fold
     assert failed.exit_code == 1 and "a: named kept is below 0.51" in failed.output
     assert_refused(invoke(command.main, *words, "greed=1"), "did you mean 'grade'?")
     assert_refused(invoke(command.main, tmp_path / "a", *WORDS, "--judge", seen), "--attributes")
+    gone = invoke(command.main, tmp_path / "a", *WORDS, "--judge", "gone.csv")
+    assert_refused(gone, "'--judge': Path 'gone.csv' does not exist.")

@@ -63,13 +63,13 @@ scoring_options = together(
     ),
     judge_option(
         "--judge",
-        type=PATH,
+        type=click.Path(exists=True, path_type=Path),
         show_default="the probe for prompts that it knows, else --clip",
         help="A table of answers (file, attribute, value, confidence), or a folder of a VQA model.",
     ),
     judge_option(
         "--labelled",
-        type=PATH,
+        type=click.Path(exists=True, path_type=Path),
         metavar="FILE",
         help="Table of right answers about some images, to correct shares for the judge's errors.",
     ),

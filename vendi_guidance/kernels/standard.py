@@ -52,7 +52,7 @@ class Gaussian(SphereKernel):
     def blocks(self, x: Tensor) -> Blocks:
         # |a|^2 + |b|^2 - 2<a, b> cancels if norms are large beside distances: subtract the mean,
         # which distances do not depend on, and use float64 if the norms are still large.
-        z = (x - x.mean(dim=0)) / self.sigma
+        z = (x - x.mean(dim=0)).div_(self.sigma)
         half = z.square().sum(dim=1) / 2
         tolerance = rounding(z.dtype, z.shape[1])
         resolution = float(half.max()) * tolerance
