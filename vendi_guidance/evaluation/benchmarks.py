@@ -19,8 +19,8 @@ def open_benchmark(name: str) -> dict[str, Any]:
         name: that of a file in `assets/benchmarks`, or the path of a `.toml` or `.json` file of the
             same form, or of a `.csv` file of GRADE's: a row for each prompt and attribute that it
             leaves open, with the columns prompt, attribute (a question) and attribute_values (such
-            as "{'red', 'blue'}"); or of a concept's file in COCO-DIMCIM's folder dense_prompts,
-            whose attributes are read from the folder seed_captions_attributes beside it.
+            as "{'red', 'blue'}"); or of a concept's in COCO-DIMCIM's folder dense_prompts, whose
+            attributes are read from the folder seed_captions_attributes beside it.
 
     Returns:
         "source", "images_per_prompt", "attributes" (see `load_attributes`) and "prompts": of each
@@ -78,15 +78,16 @@ def _from_dimcim(path: Path, given: Any) -> dict[str, Any]:
     dense ones, which name one value each."""
     name = path.name.replace("dense_prompts", "seed_captions_attributes")
     beside = path.absolute().parent.parent / "seed_captions_attributes" / name
-    prompts: dict[str, dict[str, Any]] = {}
+    prompts: dict[Any, dict[str, Any]] = {}
     try:
         attributes = read_object(beside)["attributes"]
         for one in given:
-            prompts[one["coarse_prompt"]] = {"prompt": one["coarse_prompt"]}
-            for dense in one["dense_prompts"]:
-                named = {dense["attribute_type"]: dense["attribute"]}
-                prompt = dense["dense_prompt"]
-                prompts[prompt] = {"prompt": prompt, "named": named, "open": []}
+            coarse = {"prompt": one["coarse_prompt"], "named": {}}
+            prompts.setdefault(coarse["prompt"], coarse)
+            for it in one["dense_prompts"]:
+                dense = {"prompt": it["dense_prompt"], "named": {}, "open": []}
+                named = prompts.setdefault(dense["prompt"], dense)["named"]
+                named[it["attribute_type"]] = it["attribute"]
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} or {beside} is not of COCO-DIMCIM's form, at {error}") from None
     return {"images_per_prompt": 30, "attributes": attributes, "prompts": [*prompts.values()]}

@@ -1,5 +1,6 @@
 """Scores of a batch, and the features, kernels and labels that they are computed from."""
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from vendi_guidance.features.base import Labels
 from vendi_guidance.kernels.base import Kernel
+from vendi_guidance.kernels.parts import Part
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.scores.alignment import (
     group_vendi,
@@ -93,7 +95,7 @@ class ScoreInputs:
         H(X) = H(X|T) + I(X;T): what the model adds, and what the prompts explain.
         """
         if self.t is None or self.kernel_t is None:
-            return scores_of(float(EXACT.entropy(self.x, self.kernel_x, entropy)))
+            return scores_of(float(EXACT.entropies(self.x, [Part(self.kernel_x)], entropy)[0]))
         rows = torch.cat([self.x, self.t], dim=1)
         parts = Parts.of(self.kernel_x, self.kernel_t, self.x.shape[1])
         if entropy.is_collision:  # in one pass
@@ -103,7 +105,7 @@ class ScoreInputs:
         # distinct prompts, weighted by their shares, have the nonzero eigenvalues of K_T/n
         prompts, counts = torch.unique(self.t, dim=0, return_counts=True)
         shares = counts.double() / len(self.t)
-        h_t = float(EXACT.entropy(prompts, self.kernel_t, entropy, shares))
+        [h_t] = map(float, EXACT.entropies(prompts, [Part(self.kernel_t)], entropy, shares))
         return scores_of(h_x, h_joint, h_t)
 
     @isolated()
@@ -177,10 +179,8 @@ def looks_by_group(groups: Sequence[Hashable], labels: Labels) -> dict[Hashable,
 
     Images whose prompt asks for no known label are left out.
     """
-    looks: dict[Hashable, set[Hashable]] = {}
+    looks: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
     for group, asked, shown, variant in zip(groups, *labels, strict=True):
         if asked is not None:
-            found = looks.setdefault(group, set())
-            if shown == asked:
-                found.add(variant)
+            looks[group] |= {variant} if shown == asked else set()
     return {group: len(found) for group, found in looks.items()}

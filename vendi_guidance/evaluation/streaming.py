@@ -56,9 +56,7 @@ class Sums:
         found: dict[str, float] = {}
         for name, order in (("vendi", 1), ("rke", 2)):
             entropy, n = Entropy(order), self.count
-            of = {
-                f"h_{part}": float(matrix_entropy(it / n, entropy)) for part, it in self.of.items()
-            }
+            of = {f"h_{key}": float(matrix_entropy(it / n, entropy)) for key, it in self.of.items()}
             found |= {key.replace("vendi", name): it for key, it in scores_of(**of).items()}
         return found
 

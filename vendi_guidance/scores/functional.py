@@ -77,7 +77,7 @@ def vendi(
     rows = as_kernel(kernel).read(x)
     if weights is not None:
         weights = _probabilities(weights, len(rows))
-    return spectrum.entropy(rows, kernel, entropy, weights).exp()
+    return spectrum.entropies(rows, [Part(kernel)], entropy, weights)[0].exp()
 
 
 def rke(x: Items, kernel: Kernel, *, spectrum: Spectrum = EXACT) -> Tensor:

@@ -31,12 +31,6 @@ class Spectrum(ABC):
         of the items, None for 1/n each.
         """
 
-    def entropy(
-        self, x: Tensor, kernel: Kernel, entropy: Entropy, weights: Tensor | None = None
-    ) -> Tensor:
-        """`entropies` of one kernel on all columns."""
-        return self.entropies(x, [Part(kernel)], entropy, weights)[0]
-
 
 @dataclass(frozen=True)
 class Exact(Spectrum):
