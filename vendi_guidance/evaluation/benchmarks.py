@@ -9,7 +9,6 @@ from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.tables import read_table
 
 BENCHMARKS = "benchmarks"  # in assets
-DIMCIM = "coarse_dense_prompts"  # the key that only COCO-DIMCIM's files have
 
 
 def open_benchmark(name: str) -> dict[str, Any]:
@@ -39,8 +38,8 @@ def open_benchmark(name: str) -> dict[str, Any]:
         known = sorted(file.stem for file in (asset(BENCHMARKS) or Path()).glob("*.toml"))
         raise FileNotFoundError(f"there is no benchmark {name}: give {', '.join(known)}, or a file")
     content = _from_grade(path) if path.suffix == ".csv" else read_object(path)
-    if DIMCIM in content:
-        content = _from_dimcim(path, content[DIMCIM])
+    if "coarse_dense_prompts" in content:
+        content = _from_dimcim(path, content)
     content = {"source": path.name, "images_per_prompt": 8, **content}
     count = content["images_per_prompt"]
     if not {"attributes", "prompts"} <= content.keys():
@@ -73,7 +72,7 @@ def _from_grade(path: Path) -> dict[str, Any]:
     return {"images_per_prompt": 100, "attributes": attributes, "prompts": [*prompts.values()]}
 
 
-def _from_dimcim(path: Path, given: Any) -> dict[str, Any]:
+def _from_dimcim(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     """The content of a file of COCO-DIMCIM's: coarse prompts, which leave all attributes open, and
     dense ones, which name one value each."""
     name = path.name.replace("dense_prompts", "seed_captions_attributes")
@@ -81,7 +80,7 @@ def _from_dimcim(path: Path, given: Any) -> dict[str, Any]:
     prompts: dict[Any, dict[str, Any]] = {}
     try:
         attributes = read_object(beside)["attributes"]
-        for one in given:
+        for one in given["coarse_dense_prompts"]:
             coarse = {"prompt": one["coarse_prompt"], "named": {}}
             prompts.setdefault(coarse["prompt"], coarse)
             for it in one["dense_prompts"]:

@@ -169,8 +169,7 @@ class ScoreInputs:
 def prompt_fidelity(labels: Labels) -> float | None:
     """The share of images that show what their prompt asks for, among those whose prompt asks for a
     known label; None without any."""
-    pairs = zip(labels.asked, labels.shown, strict=True)
-    correct = [asked == shown for asked, shown in pairs if asked is not None]
+    correct = [asked == shown for asked, shown, _ in zip(*labels, strict=True) if asked is not None]
     return sum(correct) / len(correct) if correct else None
 
 

@@ -18,26 +18,21 @@ MOST_REFERENCES = 1000  # that subsamples are compared with, to save time; the s
 
 
 def remarks_on(
-    judged: Embedded,
-    judges: Judges,
-    found: Mapping[str, float],
-    subsamples: Subsamples,
+    judged: Embedded, judges: Judges, found: Mapping[str, float], subsamples: Subsamples
 ) -> Iterator[str]:
     """A sentence that lists what is left out, with what it needs, and one for each setting that has
     no effect and each score of only some images."""
     inputs, settings, n = judged.inputs, judged.settings, len(judged.kept)
     labeled, real = settings.get("labeled", 0), settings.get("references", 0)
     size, zero = counted(n, "image"), "" if inputs.x.any(1).all() else "an image has zero features"
+    timed = any("seconds" in row for row in judged.batch.rows or ())
     wanted = {
         "in_batch_similarity": (inputs.prompts is not None, zero or "2 images of a prompt"),
         "group_vendi": (inputs.group_size, zero or f"{inputs.group_size} images of a prompt"),
         "kernel_distance": (real, "2 of both"),
         "precision": (real, f"{NEIGHBOURS + 1} of both, as recall"),
         "fidelity": (judges.labels is not None, "prompts that ask for a known label"),
-        "seconds_per_image": (
-            any("seconds" in it for it in judged.batch.rows or ()),
-            "all seconds",
-        ),
+        "seconds_per_image": (timed, "all seconds"),
     }
     left_out = [] if subsamples.parts else [f"confidence intervals (they need {ENOUGH})"]
     left_out += [] if n >= CURVES_FROM else [f"convergence curves ({CURVES_FROM} images)"]

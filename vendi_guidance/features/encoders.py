@@ -84,9 +84,8 @@ def open_clip_encoder(name: str, pretrained: str | None) -> ImageEncoder:
             f"{name} resizes images to {height}x{width} in mode {mode!r}, which is not supported: "
             "use `ImageEncoder` or your own module"
         )
-    crop = (height, width)
+    crop, interpolation = (height, width), InterpolationMode(config["interpolation"])
     resize_to = crop if mode == "squash" else height
-    interpolation = InterpolationMode(config["interpolation"])
     settings = config["mean"], config["std"], resize_to, crop, interpolation
     return ImageEncoder(clip.model.visual, *settings, image_features)
 

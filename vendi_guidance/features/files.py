@@ -88,9 +88,8 @@ def file_features(
                 if bad and on_bad_image == "fail":
                     raise ValueError(": ".join(bad[0]))
                 if found:
-                    store.add(
-                        [keys[i] for i, _ in found], _embed([it for _, it in found], embedder)
-                    )
+                    places, images = zip(*found, strict=True)
+                    store.add([keys[i] for i in places], _embed([*images], embedder))
                 bar.update(len(batch))
         finally:
             store.flush()

@@ -17,6 +17,7 @@ batches, x and t differ in b, or the spectrum does not support the kernel; on co
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import reduce
 from typing import Any, ClassVar
 
 import torch
@@ -97,7 +98,9 @@ class EntropyMetric(Metric):
         else:
             features = [dim_zero_cat(getattr(self, name)) for name in self._inputs]
             parts = self._parts(features[0].shape[1])
-            entropies = self.spectrum.entropies(_joined(features), parts, self.entropy)
+            entropies = self.spectrum.entropies(
+                reduce(concat_columns, features), parts, self.entropy
+            )
         signed = [sign * h for sign, h in zip(self.signs.values(), entropies, strict=True)]
         return torch.stack(signed).sum().exp()
 
@@ -112,7 +115,7 @@ class EntropyMetric(Metric):
     @isolated()
     def _add(self, *batch: Features) -> None:
         features = [as_features(each) for each in batch]
-        rows, widths = _joined(features), tuple(each.shape[1] for each in features)
+        rows, widths = reduce(concat_columns, features), tuple(each.shape[1] for each in features)
         if self._widths not in (None, widths):
             raise ValueError(f"batches must agree in d, got {self._widths} and then {widths}")
         if isinstance(self.spectrum, RandomFourier):
@@ -247,10 +250,6 @@ class InformationVendiScore(PromptMetric):
     """
 
     signs: ClassVar[dict[str, int]] = {"x": 1, "t": 1, "joint": -1}
-
-
-def _joined(features: Sequence[Tensor]) -> Tensor:
-    return concat_columns(*features) if len(features) > 1 else features[0]
 
 
 def gather_rows(state: Tensor, group: Any = None) -> list[Tensor]:

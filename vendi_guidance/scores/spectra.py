@@ -117,12 +117,6 @@ class RandomFourier(Spectrum):
 
         return features
 
-    @isolated()
-    def eigenvalues(self, x: Features, kernel: Kernel, weights: Tensor | None = None) -> Tensor:
-        """(2r,) float64, largest first, non-negative, summing to 1."""
-        x = kernel.read(x)
-        return eigenvalues(second_moments(x, self.maps([Part(kernel)], x.shape[1]), weights)[0])
-
     def entropies(
         self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:

@@ -115,9 +115,8 @@ def prompt_pages(reports: Reports, folder: Path) -> Iterator[str]:
         for one in report.attributes:
             for shares in one.by_prompt:
                 of_prompt = found.setdefault(shares.prompt, {}).setdefault(one.attribute.name, [])
-                of_prompt.append(
-                    (run, shares, zip(one.attribute.values, shares.counts, strict=True))
-                )
+                counts = zip(one.attribute.values, shares.counts, strict=True)
+                of_prompt.append((run, shares, counts))
     asked = [report.inputs.prompts or [] for report in reports]
     rows = [rows_by_label(prompts, len(prompts)) for prompts in asked]
     files = [report.images.paths() or [] for report in reports]
