@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from typing import Any
 
@@ -43,11 +43,13 @@ class SamplerStep:
         clean: (b, ...) the latest prediction of the rounds; `denoised` where that is not finite.
         asked: the level of the last prediction by `denoise`.
         told: called with latents and what `denoise` predicts of them.
+        swapped: the context of each prediction.
     """
 
     with_cfg: Any = None
     clean: Any = None
     asked: Level | None = None
+    swapped: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __init__(
         self,
@@ -104,7 +106,8 @@ class SamplerStep:
         return end.mix(self.with_cfg, noise)
 
     def _predicted(self, latents: Tensor, sigma: Tensor) -> Tensor:
-        return self._model.evaluate(latents, sigma.expand(len(latents)), 0.0, **self._options)
+        with self.swapped():
+            return self._model.evaluate(latents, sigma.expand(len(latents)), 0.0, **self._options)
 
 
 class Model:

@@ -251,11 +251,14 @@ class _Run:
         """Decide at the first step that is seen, before it is made, how the image is guided.
         Returns what is predicted there without CFG, if that was found on the way."""
         step = self._own_step(self._first, self._x)
-        with model_swapped(self._model.guider, self._begins_with, self._x):
-            self._engine.observe(step, self._is_continued)
-        if self._begins_with is not None:
+        network: Any = step.network
+        network.swapped = partial(
+            model_swapped, self._model.guider, self._begins_with, step.latents
+        )
+        self._engine.observe(step, self._is_continued)
+        if self._begins_with is not None:  # which predicted what is known
             return None
-        known = vars(step.network).get("denoised")
+        known = vars(network).get("denoised")
         if known is not None and not (self._engine.guides_own_steps and self._model.cfg != 1):
             self._expect(self._x, known)
         return known
