@@ -1,9 +1,15 @@
-"""Where finished samples are kept between runs of a workflow."""
+"""Where finished samples are kept between runs of a workflow.
+
+Each run writes its samples to a file of their own, beside the images: `memory/DIGEST.safetensors`,
+whose header names the file before it. So one digest stands for a whole memory, a sample is written
+once, and an image's metadata say what it began with.
+"""
 
 import hashlib
 import logging
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +18,9 @@ from torch import Tensor, nn
 
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.samples import unit_rows
-from vendi_guidance.guidance.window import SlidingWindow
+from vendi_guidance.guidance.window import Finished, SlidingWindow
+from vendi_guidance.storage.files import keep_memory, memory_name, sha256_of
+from vendi_guidance.storage.tensors import load_tensors
 
 BATCH = "this batch"
 KINDS = ("session", BATCH, "file")
@@ -20,32 +28,45 @@ KINDS = ("session", BATCH, "file")
 SIZE = 300
 """Number of samples that a memory holds."""
 
-PROMPTS = 100
-"""Number of memories that a session keeps, those used last."""
+NOTHING = "nothing"
+"""In place of a digest, that of an empty memory."""
+
+BEFORE = "before"
+"""Name, in a file's header, of the digest of the file before it."""
 
 logger = logging.getLogger(__name__)
 
-_session: dict[str, Memory] = {}
-"""Memories that last as long as the process, by name, kind of sample, model and prompt."""
+_session: dict[str, str] = {}
+"""Digests of memories that last as long as the process, by name, kind of sample, model, prompt."""
 
 
 @dataclass(frozen=True)
 class MemoryStore:
-    """Loads and saves the memories of one node, one for each kind of sample.
+    """Loads and saves the memories of a node while one workflow runs, one for each kind of sample.
 
     Attributes:
-        kind: "session" stores each model's images of a prompt until ComfyUI exits, "this batch"
-            stores nothing, "file" stores all images of a kind on disk.
+        kind: "session" remembers each model's images of a prompt until ComfyUI exits, "this batch"
+            nothing, "file" all images of a kind for good.
         name: name of the memory; nodes with the same name share it.
-        folder: where files are written.
+        folder: has a copy of the last file of each memory of the kind "file".
+        images: where images are saved; `memory` there has the files.
+        begin_with: what `note` was called with: begin so again, and let no other workflow see what
+            is remembered from there. Empty to begin with what is remembered.
+        note: called with the digests of what samplings began with, in their order.
 
     Raises:
-        ValueError: an unknown kind, or a name that is needed and is not a valid file name.
+        ValueError: an unknown kind, a name that is needed and is not a valid file name, or no
+            digests in `begin_with`.
     """
 
     kind: str
     name: str
     folder: Path
+    images: Path = Path()
+    begin_with: str = ""
+    note: Callable[[str], None] = lambda text: None
+    _first: dict[str, str] = field(default_factory=dict, init=False)  # digests, like _session's
+    _last: dict[str, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -54,6 +75,10 @@ class MemoryStore:
             raise ValueError(
                 "the name of a memory begins with a letter, a digit, - or _, and has only these, "
                 f"spaces and dots, at most 100 in all; got {self.name!r}"
+            )
+        if not re.fullmatch(rf"(\s|{NOTHING}|\b[0-9a-f]{{64}}\b)*", self.begin_with):
+            raise ValueError(
+                f"begin_with is what saved images have there, or empty; got {self.begin_with!r}"
             )
 
     @property
@@ -66,33 +91,36 @@ class MemoryStore:
         session for those `of` one model and prompt.
 
         Raises:
-            ValueError: the file is damaged, or not a memory.
+            ValueError: a file is damaged, not a memory, or missing.
         """
-        path = self._path(sample)
-        match self.kind:
-            case "session":
-                key = f"{path.stem} {of}"
-                _session[key] = _session.pop(key, Memory(_window()))
-                for oldest in [*_session][:-PROMPTS]:
-                    _session.pop(oldest, None)
-                return _session[key]
-            case "file" if path.exists():
-                return Memory(SlidingWindow.load(path, device="cpu"))
-        return Memory(_window())
+        if not self.is_lasting:
+            return Memory(_window())
+        key = self._key(sample, of)
+        self._last[key] = digest = self._digest(key, sample)
+        self._first.setdefault(key, digest)
+        self.note(" ".join(self._first.values()))
+        return Memory(self._recall(digest, sample))
 
-    def save(self, memory: Memory, sample: str) -> None:
-        """Write the memory's file if `kind` is "file". A failure is only logged, because the
-        samples are already finished."""
-        if self.kind != "file":
+    def add(self, finished: list[Finished], sample: str, of: str = "") -> None:
+        """Remember finished samples, after those of the memory that was loaded. A failure is only
+        logged, because the samples are finished."""
+        if not (finished and self.is_lasting):
             return
-        path = self._path(sample)
+        key, new = self._key(sample, of), self.images / memory_name("new")
+        about = {BEFORE: self._last[key], "sample": sample}
+        window = _window(len(finished[0][0]))
+        window.append(*finished[0])
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            memory.window.save(path)
+            new.parent.mkdir(parents=True, exist_ok=True)
+            window.save(new, about)
+            self._last[key] = new.replace(self.images / memory_name(sha256_of(new))).stem
+            if self.kind == "file" and not self.begin_with:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                window.save(self._path(sample), about)
         except OSError as error:
-            logger.warning(
-                "the new images are not remembered: %s cannot be written: %s", path, error
-            )
+            logger.warning("the new images are not remembered: %s", error)
+        if self.kind == "session" and not self.begin_with:
+            _session[key] = self._last[key]
 
     def forget(self) -> None:
         """Empty all memories of this kind and name. OSError if a file cannot be deleted."""
@@ -104,6 +132,43 @@ class MemoryStore:
             for path in self.folder.glob("*.safetensors"):
                 if path.stem.rsplit(" ", 3)[0] == self.name:
                     path.unlink()
+
+    def _digest(self, key: str, sample: str) -> str:
+        """The digest of what a sampling begins with."""
+        if self.begin_with:
+            given = dict(enumerate(self.begin_with.split()))
+            return self._last.get(key, given.get(len(self._first), NOTHING))
+        if self.kind == "session":
+            return _session.get(key, NOTHING)
+        path = self._path(sample)
+        if not path.exists():
+            return NOTHING
+        load_tensors(path, ())  # raises if it is damaged
+        return keep_memory(self.images, path).stem
+
+    def _recall(self, digest: str, sample: str) -> SlidingWindow:
+        """The samples of the file with this digest and of those before it, added at once, so that a
+        digest always gives the same window, bit for bit."""
+        window, found = _window(), list[Finished]()
+        while digest != NOTHING and sum(len(it) for it, _ in found) < SIZE:
+            path = self.images / memory_name(digest)
+            if not path.exists():
+                remedy = "clear begin_with" if self.begin_with else "press forget"
+                raise ValueError(f"what is remembered needs {path}: put it back, or {remedy}")
+            header, _ = load_tensors(path, ())
+            if header.get("sample", sample) != sample:  # the workflow has changed
+                break
+            part = SlidingWindow.load(path, "cpu")
+            for shape in part.shapes:
+                features, prompts = part.of_shape(shape).oldest_first()
+                found.insert(0, (features.unflatten(1, shape), prompts))
+            digest = header.get(BEFORE, NOTHING)
+        if found:
+            window.append(*(torch.cat(each)[-SIZE:] for each in zip(*found, strict=True)))
+        return window
+
+    def _key(self, sample: str, of: str) -> str:
+        return f"{self.name} {sample} {of if self.kind == 'session' else ''}"
 
     def _path(self, sample: str) -> Path:
         return self.folder / f"{self.name} {sample}.safetensors"
@@ -119,6 +184,6 @@ def digest(model: Any, prompts: Tensor) -> str:
     return hashlib.sha256(numbers.numpy().tobytes()).hexdigest()[:16]
 
 
-def _window() -> SlidingWindow:
+def _window(size: int = SIZE) -> SlidingWindow:
     # on the CPU, to leave GPU memory to ComfyUI; half precision is enough for similarities
-    return SlidingWindow(SIZE, dtype=torch.float16, device="cpu")
+    return SlidingWindow(size, dtype=torch.float16, device="cpu")

@@ -13,7 +13,7 @@ from vendi_guidance.guidance.objectives import OBJECTIVES
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 
 from .memory import BATCH, KINDS, MemoryStore
-from .page import add_routes, show
+from .page import add_routes, record, show
 from .sampling import DiverseSampling
 from .schedule import KEY, keep_schedule
 from .scoring import score
@@ -69,21 +69,33 @@ class DiverseBatch(io.ComfyNode):
                     "images differ. For a model tuned on a taste: the one before, which then makes "
                     "the first step.",
                 ),
+                io.String.Input(
+                    "begin_with",
+                    default="",
+                    optional=True,
+                    tooltip="Filled in where a workflow is opened from a saved image: what was "
+                    "remembered when that was made, so that it is generated again. Clear it to "
+                    "go on with what is remembered now.",
+                ),
             ],
             outputs=[io.Model.Output()],
-            hidden=[io.Hidden.unique_id],
+            hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
         )
 
     @classmethod
     def validate_inputs(
-        cls, diversity: float = DIVERSITY, memory: str = BATCH, memory_name: str = "default"
+        cls,
+        diversity: float = DIVERSITY,
+        memory: str = BATCH,
+        memory_name: str = "default",
+        begin_with: str = "",
     ) -> bool | str:
         """True, or an error message. ComfyUI calls this before it runs a workflow, without the
         inputs that are linked: their values are not known yet."""
         if not 0 <= diversity <= 1:
             return f"diversity must be between 0 and 1, got {diversity}"
         try:
-            MemoryStore(memory if diversity else BATCH, memory_name, Path())
+            MemoryStore(memory if diversity else BATCH, memory_name, Path(), begin_with=begin_with)
         except ValueError as error:
             return str(error)
         return True
@@ -105,8 +117,9 @@ class DiverseBatch(io.ComfyNode):
         memory: str,
         memory_name: str,
         undistilled: Any = None,
+        begin_with: str = "",
     ) -> Any:
-        answer = cls.validate_inputs(diversity, memory, memory_name)
+        answer = cls.validate_inputs(diversity, memory, memory_name, begin_with)
         if answer is not True:  # linked inputs were not checked before
             raise ValueError(answer)
         patched = model.clone()
@@ -114,7 +127,8 @@ class DiverseBatch(io.ComfyNode):
             patched.remove_wrappers_with_key(kind, KEY)  # the last node replaces earlier ones
         if diversity > 0:
             settings = Rounds(diversity=diversity, objective=objective)
-            store = MemoryStore(memory, memory_name, _folder())
+            images, note = Path(folder_paths.get_output_directory()), partial(record, cls.hidden)
+            store = MemoryStore(memory, memory_name, _folder(), images, begin_with, note)
             tell = partial(show, getattr(cls.hidden, "unique_id", None))
             wrapper = DiverseSampling(settings, store, undistilled, tell)
             patched.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, KEY, keep_schedule)

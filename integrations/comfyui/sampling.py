@@ -123,8 +123,10 @@ class DiverseSampling:
             kept = {**self._unfinished, image: (began, engine)}
             self._unfinished = dict([*kept.items()][-UNFINISHED:])
         if is_finished and self._store.is_lasting:
-            memory.add(samples, prompts)
-            self._store.save(memory, kind)
+            with memory.holding() as finished:
+                memory.add(samples, prompts)
+            self._store.add(finished, kind, of)
+            memory.commit(finished)
             text += f"{len(memory.window)} remembered"
         self._show(text)
         return samples

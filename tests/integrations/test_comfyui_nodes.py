@@ -54,6 +54,7 @@ def nodes(monkeypatch, tmp_path):
     latest.io.ComfyNode = type("ComfyNode", (), {"hidden": SimpleNamespace(unique_id="5")})
     latest.io.Schema = SimpleNamespace
     latest.io.NodeOutput = lambda *result, ui=None: SimpleNamespace(result=result, ui=ui)
+    folder_paths.get_output_directory.return_value = str(tmp_path / "output")
     for kind in ("Model", "Float", "Combo", "String", "Image", "ClipVision"):
         inputs = getattr(latest.io, kind)
         inputs.Input = lambda id, **about: SimpleNamespace(id=id, about=about)
@@ -120,6 +121,7 @@ WRONG = [
     ({"diversity": 1.5}, "diversity must be between 0 and 1, got 1.5"),
     ({"memory": "forever"}, "one of session, this batch, file, got 'forever'"),
     ({"memory": "session", "memory_name": ".hidden"}, NAME % ".hidden"),
+    ({"begin_with": "nothing ../a"}, "what saved images have there, or empty; got 'nothing ../a'"),
     *(
         ({"memory": "file", "memory_name": name}, NAME % re.escape(repr(name)[1:-1]))
         for name in ("", "..", "../a", "a/b", "a" * 101, "a\nb")
@@ -134,6 +136,43 @@ def test_wrong_inputs_are_refused_before_a_workflow_runs_or_when_linked(nodes, i
     given = {"diversity": 0.5, "objective": "vendi", "memory": "file", "memory_name": "a"}
     with pytest.raises(ValueError, match=re.escape(told)):
         nodes.DiverseBatch.execute(Model(), **{**given, **inputs})
+
+
+def workflow_of(node):
+    """As ComfyUI hands it to nodes, with a node in a subgraph."""
+    inner = {"id": "a", "nodes": [{"id": 7, "type": "b"}]}
+    most = {"id": "b", "nodes": [{"id": 6, "type": "c", "widgets_values": [0]}, node]}
+    return {
+        "nodes": [{"id": 3, "type": "a", "widgets_values": [0]}],
+        "definitions": {"subgraphs": [inner, most]},
+    }
+
+
+@pytest.mark.parametrize("place", ["5", "3:7:5"])
+@pytest.mark.parametrize("values", [[*SAVED.values()], [*SAVED.values(), "nothing"]])
+def test_saved_workflows_say_what_an_image_began_with(nodes, monkeypatch, tmp_path, place, values):
+    node = {"id": 5, "type": "VendiGuidanceDiverseBatch", "widgets_values": [*values]}
+    drawn = workflow_of(node) if ":" in place else {"nodes": [node]}
+    prompt = {place: {"inputs": dict(SAVED)}}
+    hidden = SimpleNamespace(unique_id=place, prompt=prompt, extra_pnginfo={"workflow": drawn})
+    monkeypatch.setattr(nodes.DiverseBatch, "hidden", hidden)
+    for digest in ("a" * 64, "b" * 64):
+        patched = nodes.DiverseBatch.execute(Model(), **SAVED, begin_with=digest).result[0]
+        store = patched.wrappers[1][2]._store
+        assert (store.begin_with, store.images) == (digest, tmp_path / "output")
+        store.note(f"{digest} nothing")
+        assert node["widgets_values"] == [*SAVED.values(), f"{digest} nothing"]
+        assert prompt[place]["inputs"] == SAVED | {"begin_with": f"{digest} nothing"}
+    if ":" in place:
+        assert drawn["nodes"][0]["widgets_values"] == [0]
+        assert drawn["definitions"]["subgraphs"][1]["nodes"][0]["widgets_values"] == [0]
+
+
+@pytest.mark.parametrize("sent", [None, {}, {"workflow": None}, {"workflow": {"nodes": []}}])
+def test_who_calls_the_api_need_not_send_a_workflow(nodes, sent):
+    page = sys.modules["integrations.comfyui.page"]
+    page.record(SimpleNamespace(unique_id="5", prompt={}, extra_pnginfo=sent), "nothing")
+    page.record(None, "nothing")
 
 
 def test_a_name_matters_only_where_it_is_used(nodes):
@@ -208,11 +247,11 @@ def test_the_values_of_a_saved_workflow_stand_where_the_node_looks_for_them(node
     """Files have them by position: inputs may be added at the end, not moved or renamed."""
     [saved] = [it for it in WORKFLOW["nodes"] if it["type"] == "VendiGuidanceDiverseBatch"]
     inputs = {one.id: one.about for one in nodes.DiverseBatch.define_schema().inputs}
-    names = ["diversity", "objective", "memory", "memory_name"]
-    assert [*inputs][:6] == ["model", *names, "undistilled"]
+    names = [*SAVED, "begin_with"]
+    assert [*inputs][:7] == ["model", *SAVED, "undistilled", "begin_with"]
     assert all(about.get("optional") for about in [*inputs.values()][5:])  # older files lack them
     values = dict(zip(names, saved["widgets_values"], strict=True))
-    assert values == SAVED == {name: inputs[name]["default"] for name in names}
+    assert values == SAVED | {"begin_with": ""} == {it: inputs[it]["default"] for it in names}
     assert all(values[name] in inputs[name]["options"] for name in ("objective", "memory"))
     assert nodes.DiverseBatch.validate_inputs(values["diversity"], values["memory"]) is True
     assert len(nodes.DiverseBatch.execute(Model(), **SAVED).result[0].wrappers) == 2

@@ -147,8 +147,13 @@ def noise_of(seed):
     return torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed))
 
 
-def memory(tmp_path, kind="this batch", name="test"):
-    return MemoryStore(kind, name, tmp_path)
+def memory(tmp_path, kind="this batch", name="test", **given):
+    return MemoryStore(kind, name, tmp_path, images_in(tmp_path), **given)
+
+
+def images_in(tmp_path):
+    """The folder of images of a test."""
+    return tmp_path.with_name(f"{tmp_path.name}-images")
 
 
 def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=None, **given):
@@ -337,14 +342,84 @@ def test_one_image_is_stock_until_one_of_its_prompt_and_model_is_known(tmp_path,
     assert one(6, about(0))
 
 
-def test_a_session_keeps_the_memories_used_last(tmp_path, monkeypatch):
+@pytest.mark.parametrize("size", [memories.SIZE, 3])
+@pytest.mark.parametrize("kind", ["session", "file"])
+def test_an_image_is_made_again_from_what_it_began_with(tmp_path, monkeypatch, kind, size):
+    """In another process, with other images remembered; twice; and again with a second sampling."""
     monkeypatch.setattr(memories, "_session", {})
+    monkeypatch.setattr(memories, "SIZE", size)
+    monkeypatch.setattr(memories._window, "__defaults__", (size,))
+
+    def made(run, name="test", **given):
+        store = memory(tmp_path, kind, name, note=said.append, **given)
+        return [draw(store, about(prompt), **inputs) for prompt, inputs in run]
+
+    said = []
+    runs = [[(0, lone(seed))] for seed in range(3)]
+    runs += [[(0, {"seed": 3})], [(0, lone(4)), (1, {"seed": 5}), (0, {"seed": 6})]]
+    first = [(made(run), said[-1]) for run in runs]
+    texts = [text for _, text in first]
+    assert texts[0] == memories.NOTHING and len(set(texts)) == len(runs)
+    assert len(texts[-1].split()) == (2 if kind == "session" else 1)  # of two prompts
+    files = sorted(path.name for path in images_in(tmp_path).glob("memory/*"))
+    assert {f"{text[:64]}.safetensors" for text in texts[1:]} < {*files}
+    memories._session.clear()
+    made([(0, {"seed": 9})], "another")
+    kept = dict(memories._session), [path.read_bytes() for path in tmp_path.iterdir()]
+    for run, (samples, text) in [*zip(runs, first, strict=True)] * 2:
+        again = made(run, "another", begin_with=text)
+        assert all(map(torch.equal, again, samples)) and said[-1] == text
+    assert kept == (memories._session, [path.read_bytes() for path in tmp_path.iterdir()])
+    assert len([*images_in(tmp_path).glob("memory/*")]) == len(files) + 1  # of "another"
+
+
+@pytest.mark.parametrize("kind", ["session", "file"])
+def test_a_missing_file_is_said_before_drawing_with_what_helps(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(memories, "_session", {})
+    said = []
+    stock, *_ = (draw(memory(tmp_path, kind, note=said.append), **lone(0)) for _ in range(3))
+    first, second = said[1:]
+    lost = images_in(tmp_path) / "memory" / f"{first}.safetensors"
+    lost.unlink()
+    for begin_with in (first, second, ""):  # the later ones go on from the first
+        store = memory(tmp_path, kind, begin_with=begin_with)
+        remedy = "clear begin_with" if begin_with else "press forget"
+        with pytest.raises(ValueError, match=f"needs {lost}: put it back, or {remedy}"):
+            draw(store, guider := Guider(), **lone(1))
+        assert guider.seen == []
+    store.forget()
+    assert torch.equal(draw(memory(tmp_path, kind, note=said.append), **lone(0)), stock)
+    assert said[-1] == memories.NOTHING
+
+
+def test_a_memory_that_an_image_began_with_is_of_its_size_and_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(memories, "_session", {})
+    said = []
+    for seed in range(2):
+        draw(memory(tmp_path, "session", note=said.append), **lone(seed))
+    store = memory(tmp_path, "session", begin_with=said[-1])
+    assert len(store.load("SimpleNamespace 4x4x4 3").window) == 1
+    assert len(store.load("SimpleNamespace 4x8x8 3").window) == 0
+
+
+def test_a_file_of_an_earlier_version_goes_on(tmp_path):
+    """It held all samples of a name."""
+    window = SlidingWindow(memories.SIZE, dtype=torch.float16)
+    window.append(torch.randn(SHAPE), torch.eye(3)[:1].expand(len(torch.zeros(SHAPE)), 3))
+    window.save(tmp_path / "test SimpleNamespace 4x4x4 3.safetensors")
+    said = []
+    made = [draw(memory(tmp_path, "file", note=said.append), seed=seed) for seed in range(2)]
+    store = memory(tmp_path, "file", begin_with=said[1])
+    assert torch.equal(draw(store, seed=1), made[1])
+    assert len(store.load("SimpleNamespace 4x4x4 3").window) == 3 * len(made[0])
+
+
+def test_an_sdxl_image_takes_little_room(tmp_path):
     store = memory(tmp_path, "session")
-    first, *_, last = [store.load("a 4x4 3", str(it)) for it in range(memories.PROMPTS)]
-    assert store.load("a 4x4 3", "0") is first
-    store.load("a 4x4 3", "more")
-    assert store.load("a 4x4 3", "0") is first and len(memories._session) == memories.PROMPTS
-    assert store.load("a 4x4 3", str(memories.PROMPTS - 1)) is last
+    store.load("SDXL 4x128x128 2816")
+    store.add([(torch.randn(1, 4, 128, 128), torch.randn(1, 2816))], "SDXL 4x128x128 2816")
+    [file] = images_in(tmp_path).glob("memory/*")
+    assert file.stat().st_size < 150_000
 
 
 @pytest.mark.parametrize("function", [euler, writes_into_its_sigmas])

@@ -1,7 +1,9 @@
 """The nodes in ComfyUI's own server and page, with the demo model."""
 
 import io
+import json
 import os
+import re
 from itertools import combinations
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -87,6 +89,23 @@ def test_a_lasting_memory_generates_other_images_from_a_fixed_seed(server, workf
     assert abs(images(server, first) - images(server, second)).mean() > 1
 
 
+@pytest.mark.parametrize("memory", ["session", "file"])
+def test_a_saved_workflow_generates_its_image_again(server, workflow, memory):
+    inputs = {"memory": memory, "memory_name": "again"}
+    first, second, third = (server.run(workflow({"seed": 7}, **inputs)) for _ in range(3))
+    made = images(server, second)
+    [shown, *_] = second.outputs[SAVED]["images"]
+    saved = Image.open(io.BytesIO(server.read(f"/view?{urlencode(shown)}")))
+    prompt = json.loads(saved.text["prompt"])
+    assert len(prompt[DIVERSE]["inputs"]["begin_with"]) == 64
+    assert not np.array_equal(images(server, third), made)
+    assert np.array_equal(images(server, server.run(prompt)), made)
+    server.post("/vendi_guidance/forget", {"memory": memory, "name": "again", "node": DIVERSE})
+    assert np.array_equal(images(server, server.run(prompt)), made)
+    first_again = server.run(workflow({"seed": 7}, **inputs))
+    assert np.array_equal(images(server, first_again), images(server, first))
+
+
 def test_without_one_comfyui_answers_from_its_cache(server, workflow):
     server.run(workflow({"seed": 4}))
     assert {DIVERSE, SAMPLER} <= set(server.run(workflow({"seed": 4})).cached)
@@ -127,6 +146,38 @@ def test_the_template_browser_finds_a_title_and_a_thumbnail(server):
     assert Image.open(io.BytesIO(thumbnail)).width == 1024
 
 
+def saved_workflow(server):
+    """The one in the last image that the page saved."""
+    *_, last = server.get("/history").values()
+    [shown, *_] = last["outputs"][SAVED]["images"]
+    return json.loads(
+        Image.open(io.BytesIO(server.read(f"/view?{urlencode(shown)}"))).text["workflow"]
+    )
+
+
+def older(workflow):
+    """One of version 0.4.0's first layout of the node."""
+    nodes = [
+        node | {"widgets_values": node["widgets_values"][:4]}
+        if str(node["id"]) == DIVERSE
+        else node
+        for node in workflow["nodes"]
+    ]
+    return workflow | {"nodes": nodes}
+
+
+def value_in(page, workflow):
+    """What the page has for `begin_with` once it has opened a workflow."""
+    return page.evaluate(
+        """async workflow => {
+          await app.loadGraphData(workflow, true, true, 'again');
+          const node = app.graph.nodes.find(n => n.type === 'VendiGuidanceDiverseBatch');
+          return node.widgets.find(w => w.name === 'begin_with').value;
+        }""",
+        workflow,
+    )
+
+
 def test_the_page_shows_the_score_and_its_image_and_no_node_covers_another(server):
     api = pytest.importorskip("playwright.sync_api", reason="the page needs playwright")
     with api.sync_playwright() as playwright:
@@ -134,7 +185,10 @@ def test_the_page_shows_the_score_and_its_image_and_no_node_covers_another(serve
         page = browser.new_page()
         open_example(page, server)
         shown = run_example(page)
+        saved = saved_workflow(server)
+        values = [value_in(page, drawn) for drawn in (saved, older(saved))]
         browser.close()
+    assert re.fullmatch("[0-9a-f]{64}|nothing", values[0]) and values[1] == ""
     assert "different images of 8" in shown["text"] and shown["images"] == 1
     for one, other in combinations(shown["boxes"], 2):
         beside = one["right"] <= other["left"] or other["right"] <= one["left"]

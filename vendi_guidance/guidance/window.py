@@ -168,9 +168,12 @@ class SlidingWindow:
                 self.size, self._of = before
             raise
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
         """Write a safetensors file: samples, the oldest first, and a JSON header with format,
         version, size, dtype and shapes. A failed write leaves an older file as it was.
+
+        Args:
+            about: further values for the header, which `load` ignores.
 
         Raises:
             OSError: the file cannot be written.
@@ -179,6 +182,7 @@ class SlidingWindow:
             "size": self.size,
             "dtype": str(self.dtype).removeprefix("torch."),
             "shapes": self.shapes,
+            **(about or {}),
         }
         samples = [self.of_shape(shape).oldest_first() for shape in self.shapes]
         save_tensors(Path(path), named(samples), headed(FORMAT, content))

@@ -22,17 +22,18 @@ from filelock import FileLock, Timeout
 from PIL.Image import Image
 
 from vendi_guidance.guidance.window import Finished, SlidingWindow, counts_of, named, unnamed
-from vendi_guidance.runs.plan import MEMORY, Manifest, memory_name
+from vendi_guidance.runs.plan import Manifest
 from vendi_guidance.storage.files import (
     DAMAGED,
+    MEMORY,
     UNFINISHED,
     append_rows,
     check_format,
     headed,
+    keep_memory,
+    memory_name,
     remove_unfinished,
-    sha256_of,
     sync_folder,
-    whole_file,
 )
 from vendi_guidance.storage.imagefolder import (
     METADATA,
@@ -225,7 +226,7 @@ class RunFolder:
                 "over with --overwrite, which deletes the images"
             )
         with self._writing():
-            self._keep_memory()
+            self._kept_memory()
             self._clean()
             if metadata.is_file():
                 os.truncate(metadata, progress.metadata_bytes)
@@ -241,7 +242,7 @@ class RunFolder:
             if self.checkpoints.folder.exists():
                 shutil.rmtree(self._removed, ignore_errors=True)
                 self.checkpoints.folder.replace(self._removed)
-            kept = self._keep_memory()
+            kept = self._kept_memory()
             manifest.save(self.path)
             remove_images(self.path)
             for copy in self.path.glob(memory_name("[0-9a-f]" * 64)):
@@ -267,16 +268,9 @@ class RunFolder:
             self.checkpoints.add(replace(progress, metadata_bytes=length), samples)
         self._safe = progress.done
 
-    def _keep_memory(self) -> Path | None:
-        """Copy the memory that the run begins with to where its images' metadata name it."""
-        if self.memory is None:
-            return None
-        copy = self.path / memory_name(sha256_of(self.memory))
-        copy.parent.mkdir(exist_ok=True)
-        if not copy.exists():
-            with whole_file(copy) as temporary:
-                shutil.copyfile(self.memory, temporary)
-        return copy
+    def _kept_memory(self) -> Path | None:
+        """The copy of the memory that the run begins with, beside its images."""
+        return self.memory and keep_memory(self.path, self.memory)
 
     def _clean(self) -> None:
         """Delete a replaced run's checkpoints, and what a killed process left behind."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vendi_guidance.storage.files import DAMAGED, check_format, headed, whole_file
+from vendi_guidance.storage.files import DAMAGED, check_format, headed, memory_name, whole_file
 from vendi_guidance.storage.imagefolder import image_name
 from vendi_guidance.storage.prompt_files import Prompts
 
@@ -27,8 +27,6 @@ FORMAT = "vendi-guidance run"
 OF_RUN = "prompts", "images_per_prompt", "seed", "window_out", "device", "no_metadata"
 """Settings in `run.json` that `metadata.jsonl` does not repeat for each image."""
 
-MEMORY = "memory"
-"""Folder, beside a run's images, of a copy of the memory that the run began with."""
 
 PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
 
@@ -139,11 +137,6 @@ def read(name: object, sha256: str) -> dict[str, str]:
     """The value in `Manifest.settings` of a file or folder that a run reads: its name as given, and
     the digest of its content."""
     return {"name": str(name), "sha256": sha256}
-
-
-def memory_name(sha256: str) -> str:
-    """The file in a run's folder of the memory with this digest."""
-    return f"{MEMORY}/{sha256}.safetensors"
 
 
 def _changes(now: dict[str, Any], was: dict[str, Any]) -> list[tuple[str, str]]:

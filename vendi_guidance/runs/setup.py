@@ -20,17 +20,15 @@ from vendi_guidance.runs.loading import Model, find, load
 from vendi_guidance.runs.models import fingerprint
 from vendi_guidance.runs.plan import (
     MANIFEST,
-    MEMORY,
     Manifest,
     Plan,
     RunOptions,
-    memory_name,
     read,
     versions,
 )
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.signals import Stop
-from vendi_guidance.storage.files import sha256_of
+from vendi_guidance.storage.files import MEMORY, memory_name, sha256_of
 from vendi_guidance.storage.prompt_files import open_prompts
 
 AS_GIVEN = ("images_per_prompt", "batch_size", "seed", "dtype", "variant", "vae_tiling")

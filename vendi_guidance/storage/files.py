@@ -12,6 +12,9 @@ from typing import Any
 
 UNFINISHED = (".writing-", ".part")  # prefix and suffix of the names of temporary files
 
+MEMORY = "memory"
+"""Folder, beside images, of copies of the memories that they began with."""
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
@@ -115,6 +118,22 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def memory_name(sha256: str) -> str:
+    """The file, beside images, of the memory with this digest."""
+    return f"{MEMORY}/{sha256}.safetensors"
+
+
+def keep_memory(folder: Path, memory: Path) -> Path:
+    """Copy a memory's file to where the metadata of images in a folder name it; nothing is written
+    if it is there."""
+    copy = folder / memory_name(sha256_of(memory))
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if not copy.exists():
+        with whole_file(copy) as temporary:
+            shutil.copyfile(memory, temporary)
+    return copy
 
 
 VERSION = 3  # the version of the layout of our JSON files and headers
