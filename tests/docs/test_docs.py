@@ -102,6 +102,14 @@ def test_the_code_of_every_page_is_run():
     assert sorted(pages) == sorted([*ALONE, *WITH_MODELS])
 
 
+def test_the_pages_are_short():
+    words = {page.stem: len(page.read_text("utf-8").split()) for page in PAGES}
+    readers = [it.stem for it in DOCS.glob("*.md") if it.stem != "releasing"]
+    assert len(readers) <= 13 and sum(map(words.get, readers)) <= 15_000
+    first_screen, _, _ = (ROOT / "README.md").read_text("utf-8").partition("## Install")
+    assert words["README"] <= 900 and len(first_screen.split()) <= 250
+
+
 def test_a_number_in_a_link_stands_in_the_section_that_it_leads_to():
     quoted = [it for page in PAGES for it in quotes(page)]
     assert len(quoted) > 10
