@@ -15,6 +15,7 @@ import click
 import numpy as np
 from matplotlib.figure import Figure
 
+from scripts.comparison.models import MODELS
 from vendi_guidance.evaluation.batches import as_batch
 from vendi_guidance.storage.files import whole_file
 from vendi_guidance.storage.prompt_files import save_prompts
@@ -32,12 +33,6 @@ SHOWN = {
 }
 """Model -> prompts whose images are shown; the last one names what the others leave open."""
 ROW = 6  # images in a row
-SETTINGS = {
-    "demo-photos-tuned-lora": "--model assets/demo-photos --lora assets/demo-photos-tuned-lora "
-    "--steps 16 --guidance-scale 5",
-    "demo-faces": "--model assets/demo-faces --steps 16 --guidance-scale 4",
-    "demo-sdxl-turbo-lora": "--lora assets/demo-sdxl-turbo-lora",
-}
 DIALS = {"without guidance": 0.0, "with guidance, the default": 0.5, "diversity 1": 1.0}
 
 
@@ -56,7 +51,12 @@ def generated(runs: Path, model: str, diversity: float) -> Path:
     """The folder of 16 images of each prompt of a model."""
     runs.mkdir(parents=True, exist_ok=True)
     prompts, output = runs / f"{model}.jsonl", runs / f"{model}-{diversity}"
-    how = f"{SETTINGS[model]} --images-per-prompt 16 --batch-size 16 --resume".split()
+    about = MODELS[model]
+    how = [f"--model=assets/{about.base or model}", f"--steps={about.steps}"]
+    how += [f"--lora=assets/{model}"] * bool(about.base) + [
+        f"--guidance-scale={about.guidance_scale}"
+    ]
+    how += ["--images-per-prompt=16", "--batch-size=16", "--resume"]
     command = [sys.executable, "-m", "vendi_guidance", "generate", *how]
     command += [str(save_prompts(prompts, SHOWN[model])), f"--output={output}"]
     subprocess.run([*command, f"--diversity={diversity}"], check=True)
