@@ -91,7 +91,7 @@ class MemoryStore:
         session for those `of` one model and prompt.
 
         Raises:
-            ValueError: a file is damaged, not a memory, or missing.
+            ValueError: a file is damaged, not a memory, or missing for `begin_with`.
         """
         if not self.is_lasting:
             return Memory(_window())
@@ -153,8 +153,10 @@ class MemoryStore:
         while digest != NOTHING and sum(len(it) for it, _ in found) < SIZE:
             path = self.images / memory_name(digest)
             if not path.exists():
-                remedy = "clear begin_with" if self.begin_with else "press forget"
-                raise ValueError(f"what is remembered needs {path}: put it back, or {remedy}")
+                if self.begin_with:
+                    raise ValueError(f"begin_with needs {path}: put it back, or clear begin_with")
+                logger.warning("%s is gone, and what was remembered up to it", path)
+                break
             header, _ = load_tensors(path, ())
             if header.get("sample", sample) != sample:  # the workflow has changed
                 break
