@@ -64,13 +64,16 @@ def squared_norms(x: Tensor, parts: Sequence[Part]) -> list[Tensor]:
 
 def _repeated(blocks: Blocks, places: Tensor) -> Blocks:
     """Blocks of K for rows of which row i is the distinct row at places[i], which ascend."""
+    known = places.tolist()  # once: each block would wait for the device
 
     def block(rows: slice, columns: slice) -> Tensor:
-        i, j = places[rows], places[columns]
-        of_distinct = blocks(*(slice(int(it[0]), int(it[-1]) + 1) for it in (i, j)))
-        if of_distinct.shape == (len(i), len(j)):
-            return of_distinct
-        return of_distinct.index_select(1, j - j[0]).index_select(0, i - i[0])
+        sides = known[rows], known[columns]
+        first, last = zip(*((it[0], it[-1] + 1) for it in sides), strict=True)
+        found = blocks(*map(slice, first, last))
+        if found.shape == tuple(map(len, sides)):
+            return found
+        i, j = places[rows] - first[0], places[columns] - first[1]
+        return found.index_select(1, j).index_select(0, i)
 
     return block
 

@@ -62,14 +62,13 @@ class Gaussian(SphereKernel):
         if not math.isfinite(resolution):
             raise ValueError(f"features are too large for sigma {self.sigma}: scale them down")
 
-        closest = half * (-2 * tolerance)
+        negative, closest = -half, half * (-2 * tolerance)
 
         def block(rows: slice, columns: slice) -> Tensor:
-            exponent = (z[rows] @ z[columns].T).sub_(half[columns]).sub_(half[rows, None])
-            # -|a - b|^2 / 2, which is 0 for copies: then both norms are nearly the same
-            if exponent.amax() >= closest[rows].amin():  # most blocks have none
-                exponent.masked_fill_(exponent >= closest[rows, None], 0)
-            return exponent.clamp_(min=MIN_EXPONENT).exp_()
+            exponent = torch.addmm(negative[columns], z[rows], z[columns].T)
+            exponent.sub_(half[rows, None])  # -|a - b|^2 / 2
+            same = exponent >= closest[rows, None]  # then both norms are nearly the same
+            return exponent.masked_fill_(same, 0).clamp_(min=MIN_EXPONENT).exp_()
 
         return block
 
