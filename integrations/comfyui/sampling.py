@@ -239,7 +239,7 @@ class _Run:
             *given,
             ahead=self._levels[at + 1 : self._count],
             is_undistilled=self._undistilled is not None,
-            made_by_undistilled=at == 0 and self._begins_with is not None,
+            made_by_undistilled=at == 0 and self._is_begun_by_undistilled,
         )
         return Step(
             index, self._count, x, prompts=self._prompts, network=network, first=self._noise
@@ -254,11 +254,10 @@ class _Run:
         Returns what is predicted there without CFG, if that was found on the way."""
         step = self._own_step(self._first, self._x)
         network: Any = step.network
-        network.swapped = partial(
-            model_swapped, self._model.guider, self._begins_with, step.latents
-        )
+        made_by = self._undistilled if network.made_by_undistilled else None
+        network.swapped = partial(model_swapped, self._model.guider, made_by, self._x)
         self._engine.observe(step, self._is_continued)
-        if self._begins_with is not None:  # which predicted what is known
+        if made_by is not None:  # the sampler's own has not predicted yet
             return None
         known = vars(network).get("denoised")
         if known is not None and not (self._engine.guides_own_steps and self._model.cfg != 1):
@@ -269,11 +268,11 @@ class _Run:
         self._model.expect(x, self._extra_args.get("model_options"), prediction)
 
     @property
-    def _begins_with(self) -> Any:
-        """The model that makes the first step, if it is not the sampler's: with CFG the undistilled
-        one, where an image begins."""
+    def _is_begun_by_undistilled(self) -> bool:
+        """Whether the undistilled model, if one was given, makes the first step: with CFG, where an
+        image begins."""
         is_first = self._first == 0 and not self._is_continued
-        return self._undistilled if is_first and self._model.evaluations_per_step > 1 else None
+        return self._undistilled is not None and is_first and self._model.evaluations_per_step > 1
 
     def _with_own_steps(self) -> Tensor:
         """Run the sampler for one step at a time, and move the samples after it, as long as that is
@@ -285,8 +284,9 @@ class _Run:
                 return self._part(x, done, seeds=done)
             network: Any = step.network
             self._model.own_step = network
-            # without a bar in the console for each step
-            with model_swapped(self._model.guider, self._begins_with if done == 0 else None, x):
+            made_by = self._undistilled if network.made_by_undistilled else None
+            with model_swapped(self._model.guider, made_by, x):
+                # without a bar in the console for each step
                 x = self._part(x, done, done + 1, seeds=done, disable=True)
             if NO_LONE_STEPS in getattr(self._function, "__name__", ""):
                 x = network.made_at_first_order()

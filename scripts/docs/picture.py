@@ -52,11 +52,9 @@ def generated(runs: Path, model: str, diversity: float) -> Path:
     runs.mkdir(parents=True, exist_ok=True)
     prompts, output = runs / f"{model}.jsonl", runs / f"{model}-{diversity}"
     about = MODELS[model]
-    how = [f"--model=assets/{about.base or model}", f"--steps={about.steps}"]
-    how += [f"--lora=assets/{model}"] * bool(about.base) + [
-        f"--guidance-scale={about.guidance_scale}"
-    ]
-    how += ["--images-per-prompt=16", "--batch-size=16", "--resume"]
+    how = ["--images-per-prompt=16", "--batch-size=16", "--resume"]
+    how += [f"--model=assets/{about.base or model}", *[f"--lora=assets/{model}"] * bool(about.base)]
+    how += [f"--steps={about.steps}", f"--guidance-scale={about.guidance_scale}"]
     command = [sys.executable, "-m", "vendi_guidance", "generate", *how]
     command += [str(save_prompts(prompts, SHOWN[model])), f"--output={output}"]
     subprocess.run([*command, f"--diversity={diversity}"], check=True)

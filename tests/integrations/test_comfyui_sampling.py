@@ -386,9 +386,8 @@ def test_a_missing_file_is_said_before_drawing_with_what_helps(tmp_path, monkeyp
         with pytest.raises(ValueError, match=f"needs {lost}: put it back, or clear begin_with"):
             draw(store, guider := Guider(), **lone(1))
         assert guider.seen == []
-    assert not torch.equal(
-        draw(memory(tmp_path, kind), **lone(0)), stock
-    )  # the later ones are left
+    guided = draw(memory(tmp_path, kind), **lone(0))  # away from the later ones, which are left
+    assert not torch.equal(guided, stock)
     assert f"{lost} is gone" in caplog.text
     memory(tmp_path, kind).forget()
     assert torch.equal(draw(memory(tmp_path, kind, note=said.append), **lone(0)), stock)

@@ -27,7 +27,6 @@ FORMAT = "vendi-guidance run"
 OF_RUN = "prompts", "images_per_prompt", "seed", "window_out", "device", "no_metadata"
 """Settings in `run.json` that `metadata.jsonl` does not repeat for each image."""
 
-
 PACKAGES = ("vendi-guidance", "torch", "diffusers", "transformers", "pillow")
 
 
