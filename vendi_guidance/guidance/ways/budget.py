@@ -59,4 +59,12 @@ def own_evaluations(step: Step, facts: Facts, settings: Rounds) -> float:
 
 def share_of_cfg(ratio: float, settings: Rounds) -> float:
     """The share of CFG at a step after the rounds that begins at this noise-to-signal ratio."""
-    return settings.cfg if ratio > CFG_STOP else 0.0
+    s = share(settings)
+    return 1 - s + s * (settings.cfg if ratio > CFG_STOP else 0.0)
+
+
+POWER = 1.0
+
+
+def share(settings: Rounds) -> float:
+    return min(settings.diversity / DIVERSITY, 1.0) ** POWER

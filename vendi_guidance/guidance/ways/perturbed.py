@@ -27,6 +27,7 @@ from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import lengths
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
+from vendi_guidance.guidance.ways.budget import share
 from vendi_guidance.guidance.ways.level import level_of, remark, shortening
 from vendi_guidance.guidance.ways.stock import Way
 
@@ -66,20 +67,20 @@ class PerturbedPrompt(Way):
         end, level = network.levels[1], level_of(step, facts)
         logger.info("a perturbed prompt proposes %s", remark(facts, step))
         original, (noise, proposal) = network.denoised, propose(step)
-        further = EXTENSION * self._settings.diversity / DIVERSITY  # b - 1
-        shorter = shortening(step, level, facts)
+        further = EXTENSION * max(self._settings.diversity / DIVERSITY, 1.0)  # b - 1
+        shorter = shortening(step, level, facts) * share(self._settings)
         target = original + shorter * (1 + further) * (proposal - original)
         clean = network.denoise(level.mix(target, noise), level)
 
         if end.noise:  # else no step follows to answer
-            share = min(1.0, end.ratio / level.ratio)
+            later = min(1.0, end.ratio / level.ratio)
             deviation = clean - original
-            clean = original + (1 + share * further) * deviation
+            clean = original + (1 + later * further) * deviation
             at = replace(step, latents=level.signal * clean, prediction=Prediction(clean, *level))
             direction = score.gradient(at)
             finite = direction.isfinite().all(dim=1, keepdim=True)
             score.count_skipped(finite)
-            length = share * PUSH * lengths(deviation)
+            length = later * PUSH * lengths(deviation)
             clean = clean + (length * direction.where(finite, 0)).view_as(clean)
 
         network.restart(clean, noise)

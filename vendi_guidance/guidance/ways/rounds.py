@@ -91,7 +91,7 @@ class InRounds(Way):
         distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
         rounds, candidates = budget.affordable(facts, settings)
         longer = min(max(budget.asked_for(settings) / (rounds * candidates), 1.0), LONGER)
-        scale = FIRST_MOVE * settings.diversity / DIVERSITY * longer
+        scale = FIRST_MOVE * max(settings.diversity / DIVERSITY, 1.0) * longer
         scale *= shortening(step, start, facts) * (UNDISTILLED if facts.is_undistilled else 1.0)
 
         for done in range(rounds):
@@ -110,17 +110,27 @@ class InRounds(Way):
             distance = distance.where(distance.isfinite(), LONE * lengths(before - clean))
 
         remaining = (noisy - start.signal * clean) / start.noise
+        share = budget.share(settings)
+        if share < 1 and end.noise:
+            given = network.denoised if step.prediction is None else step.prediction.denoised
+            own = (step.latents - end.signal * given) / end.noise
+            clean = given + share * (clean - given)
+            remaining = (1 - share**2) ** 0.5 * own + share * remaining
         network.restart(clean, remaining)
         return step.with_finite_latents(end.mix(clean, remaining))
 
     def share_of_cfg(self, ratio: float, are_made: bool = False) -> float:
         """None before the rounds; after them a part, down to low noise."""
         is_after = are_made or self._are_made
-        return budget.share_of_cfg(ratio, self._settings) if is_after else 0.0
+        if is_after:
+            return budget.share_of_cfg(ratio, self._settings)
+        return 1 - budget.share(self._settings)
 
     def may_skip(self, step: Step) -> bool:
         """Nothing is decided above the level of the rounds: steps there take one prediction."""
         network = step.network
+        if budget.share(self._settings) < 1:
+            return False
         if network is None or self._are_made or self._facts.is_distilled or len(network.ahead) < 2:
             return False
         start, end = network.ahead[:2]
