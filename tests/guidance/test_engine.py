@@ -10,7 +10,8 @@ from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Rounds
 from vendi_guidance.guidance.step import Level, Step
-from vendi_guidance.guidance.ways.rounds import UNDISTILLED
+from vendi_guidance.guidance.ways import rounds
+from vendi_guidance.guidance.ways.rounds import DISTILLED, FIRST_MOVE
 
 SHAPE = (4, 4, 4)
 LEVEL = 0.2 * 64**0.5  # noise to signal, of the default settings, for latents of 64 numbers
@@ -75,28 +76,44 @@ def diversity(latents):
     return float(vendi(torch.nn.functional.normalize(latents.flatten(1), dim=1), Gaussian(0.5)))
 
 
-def test_guided_rounds_make_samples_differ_at_the_level_where_the_step_ends():
-    _, repeated, _ = guided(Rounds(diversity=1e-9, candidates=1))
+def test_guided_rounds_make_samples_differ_at_the_level_where_the_step_ends(monkeypatch):
     _, network, step = guided()
+    monkeypatch.setattr(rounds, "FIRST_MOVE", 1e-9)
+    _, repeated, _ = guided(Rounds(candidates=1, proposal="gradient"))
     assert diversity(network.found[0]) > 2 * diversity(repeated.found[0])
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
 
 
-def test_moves_are_longer_where_an_undistilled_network_answers():
-    def moved(diversity, **more):
+def test_moves_are_longer_with_a_distilled_network(monkeypatch):
+    def moved():
         network = BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
-        vars(network).update(more)
-        settings = Rounds(rounds=4, candidates=1, diversity=diversity)
-        return Engine(settings, Memory(50)).modify(step_of(network)).latents
+        settings = Rounds(rounds=4, candidates=1, proposal="gradient")
+        return Engine(settings, Memory(50)).modify(step_of(network, count=4)).latents
 
-    torch.testing.assert_close(moved(0.5, is_undistilled=True), moved(0.5 * UNDISTILLED))
+    distilled = moved()
+    monkeypatch.setattr(rounds, "FIRST_MOVE", FIRST_MOVE * DISTILLED)
+    monkeypatch.setattr(rounds, "DISTILLED", 1.0)
+    torch.testing.assert_close(distilled, moved())
 
 
-def test_a_call_that_affords_half_of_the_evaluations_has_moves_twice_as_long():
-    _, network, short = guided(Rounds(rounds=8, candidates=1, diversity=0.25), count=4)
-    _, _, single = guided(Rounds(rounds=4, candidates=1, diversity=0.5), count=4)
-    assert network.evaluations == 4
-    assert torch.equal(short.latents, single.latents)
+@pytest.mark.parametrize("cfg", [1, 2])
+def test_below_the_default_a_part_of_what_rounds_change_is_kept(cfg):
+    """From none of it at 0, for samples, their noise and the share of CFG alike."""
+
+    def made(dial):
+        network = BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
+        network.evaluations_per_step = cfg
+        before, settings = step_of(network), Rounds(diversity=dial, proposal="gradient")
+        engine = Engine(settings, Memory(50))
+        shares = [engine.observe(before) and engine.way.share_of_cfg(9.0)]
+        after = engine.modify(before).latents
+        return before.latents, after, [*shares, engine.way.share_of_cfg(9.0)]
+
+    before, low, shares = made(1e-12)
+    torch.testing.assert_close(low, before)
+    assert shares == pytest.approx([1, 1])
+    ends = [(made(dial)[1] - before).norm() for dial in (0.1, 0.25, 0.5)]
+    assert ends == sorted(ends) and made(0.5)[2] == [0, 0.5]
 
 
 def test_a_step_without_its_network_is_refused():

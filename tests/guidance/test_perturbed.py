@@ -14,6 +14,7 @@ from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
 from vendi_guidance.guidance.ways import perturbed
+from vendi_guidance.guidance.ways.budget import EVEN
 
 OPEN, NAMED = 0.6, 0.15  # how much of a deviation the network keeps
 FAR = 1e4  # beside the noise
@@ -58,10 +59,10 @@ def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeyp
     monkeypatch.setattr(perturbed, "PUSH", 0.0)
     network = Distilled()
     _, step = modified(network, diversity=diversity)
-    further = perturbed.EXTENSION * diversity / 0.5
+    further, part = perturbed.EXTENSION * max(diversity / 0.5, 1), min(diversity / 0.5, 1) ** EVEN
     last = 1 + further * network.levels[1].ratio / (0.2 * 64**0.5)  # the lower the level, the less
     deviation, original = network.proposed - network.denoised, network.denoised
-    expected = (1 + further) * network.follow * last * deviation
+    expected = part * (1 + further) * network.follow * last * deviation
     found = step.latents - original
     torch.testing.assert_close(found / FAR, expected / FAR, rtol=0, atol=1e-2)
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))

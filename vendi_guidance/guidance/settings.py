@@ -16,9 +16,6 @@ from vendi_guidance.kernels.standard import Gaussian
 DIVERSITY = 0.5
 """The default of the dial. docs/results.md shows its results and those of other values."""
 
-LARGEST_SCALE = 1e6
-"""A move of this length replaces the latent altogether; a much longer one overflows."""
-
 SIGMA_SHARE = 0.7
 """The automatic `sigma_latent`, as a share of the median distance."""
 
@@ -170,7 +167,7 @@ class Published(Settings):
     objective: str = setting("conditional-rke", str, choices=tuple(OBJECTIVES))
     space: str | Space = setting("latent", str, choices=tuple(SPACES))  # noqa: RUF009
     sigma_latent: float | None = setting(0.8, above=True, none="automatic")
-    scale: float = setting(0.03, most=LARGEST_SCALE, typical="0.01 to 0.1")
+    scale: float = setting(0.03, typical="0.01 to 0.1")
     every: int = setting(10, int, least=1, typical="5 to 10")
 
     @property

@@ -14,14 +14,14 @@ CANDIDATES = 2
 """Noises that a round tries for each sample."""
 
 USUAL = 8
-"""Evaluations in rounds up to the default diversity. With 6 PixArt keeps .820 of what prompts name,
+"""Evaluations in rounds at the default diversity. With 6 PixArt keeps .820 of what prompts name,
 not .852."""
-
-MOST = 16
-"""The same at diversity 1: long moves keep more if more evaluations follow them."""
 
 FEW_ROUNDS = 4
 """The most with a distilled network."""
+
+EVEN = 0.7
+"""The power of the dial by which half of the default gives half of its variety."""
 
 CFG_STOP = 0.75
 """After rounds, CFG is off below this ratio. What the image shows is decided by then, and CFG would
@@ -36,18 +36,11 @@ def affordable(facts: Facts, settings: Rounds) -> tuple[int, int]:
     if rounds is None and facts.is_distilled:
         rounds = most = min(most, FEW_ROUNDS)
     elif rounds is None:
-        beyond = max(settings.diversity / DIVERSITY - 1, 0.0)
-        wanted = round(USUAL + beyond * (MOST - USUAL))
+        # long moves keep more if more evaluations follow them
+        wanted = round(USUAL * settings.diversity / DIVERSITY)
         rounds = max(min(wanted, most) // candidates, 1)
     rounds = min(rounds, most)
     return rounds, min(candidates, most // rounds)
-
-
-def asked_for(settings: Rounds) -> int:
-    """Evaluations in rounds for which moves have their usual length; with fewer they are longer."""
-    if settings.rounds is None:
-        return USUAL
-    return settings.rounds * (settings.candidates or CANDIDATES)
 
 
 def own_evaluations(step: Step, facts: Facts, settings: Rounds) -> float:
@@ -59,12 +52,9 @@ def own_evaluations(step: Step, facts: Facts, settings: Rounds) -> float:
 
 def share_of_cfg(ratio: float, settings: Rounds) -> float:
     """The share of CFG at a step after the rounds that begins at this noise-to-signal ratio."""
-    s = share(settings)
-    return 1 - s + s * (settings.cfg if ratio > CFG_STOP else 0.0)
+    return 1 - part(settings) * (1 - settings.cfg) if ratio > CFG_STOP else 0.0
 
 
-POWER = 1.0
-
-
-def share(settings: Rounds) -> float:
-    return min(settings.diversity / DIVERSITY, 1.0) ** POWER
+def part(settings: Rounds) -> float:
+    """How much of what guidance changes is kept: all of it from the default diversity on."""
+    return min(settings.diversity / DIVERSITY, 1.0) ** EVEN

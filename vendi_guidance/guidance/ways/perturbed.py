@@ -27,7 +27,7 @@ from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import lengths
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 from vendi_guidance.guidance.step import Prediction, Step
-from vendi_guidance.guidance.ways.budget import share
+from vendi_guidance.guidance.ways.budget import part
 from vendi_guidance.guidance.ways.level import level_of, remark, shortening
 from vendi_guidance.guidance.ways.stock import Way
 
@@ -68,19 +68,19 @@ class PerturbedPrompt(Way):
         logger.info("a perturbed prompt proposes %s", remark(facts, step))
         original, (noise, proposal) = network.denoised, propose(step)
         further = EXTENSION * max(self._settings.diversity / DIVERSITY, 1.0)  # b - 1
-        shorter = shortening(step, level, facts) * share(self._settings)
+        shorter = shortening(step, level, facts) * part(self._settings)
         target = original + shorter * (1 + further) * (proposal - original)
         clean = network.denoise(level.mix(target, noise), level)
 
         if end.noise:  # else no step follows to answer
-            later = min(1.0, end.ratio / level.ratio)
+            share = min(1.0, end.ratio / level.ratio)
             deviation = clean - original
-            clean = original + (1 + later * further) * deviation
+            clean = original + (1 + share * further) * deviation
             at = replace(step, latents=level.signal * clean, prediction=Prediction(clean, *level))
             direction = score.gradient(at)
             finite = direction.isfinite().all(dim=1, keepdim=True)
             score.count_skipped(finite)
-            length = later * PUSH * lengths(deviation)
+            length = share * PUSH * lengths(deviation)
             clean = clean + (length * direction.where(finite, 0)).view_as(clean)
 
         network.restart(clean, noise)

@@ -37,11 +37,8 @@ LONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
 
-LONGER = 2.0
-"""Upper bound on the step length of short calls, as a multiple of the usual one."""
-
-UNDISTILLED = 1.6
-"""Factor of the length where an undistilled network predicts: the distilled one undoes some."""
+DISTILLED = 3.2
+"""Factor of the length in calls of distilled networks, which undo some of a move."""
 
 DUE_BELOW = 0.5
 """Rounds of distilled networks follow the first step that ends below this share of the wanted
@@ -87,12 +84,11 @@ class InRounds(Way):
         network, score = network_of(step), facts.score
         end, start = network.levels[1], level_of(step, facts)
         self._say(step)
-        clean, noise = network.denoised, Noise(step.first_latents, step.prompts)
+        clean, fresh = network.denoised, Noise(step.first_latents, step.prompts)
         distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
         rounds, candidates = budget.affordable(facts, settings)
-        longer = min(max(budget.asked_for(settings) / (rounds * candidates), 1.0), LONGER)
-        scale = FIRST_MOVE * max(settings.diversity / DIVERSITY, 1.0) * longer
-        scale *= shortening(step, start, facts) * (UNDISTILLED if facts.is_undistilled else 1.0)
+        scale = FIRST_MOVE * max(settings.diversity / DIVERSITY, 1.0)
+        scale *= shortening(step, start, facts) * (DISTILLED if facts.is_distilled else 1.0)
 
         for done in range(rounds):
             at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
@@ -100,7 +96,7 @@ class InRounds(Way):
             fading = scale * (1 - done / rounds)
             moved = []
             for _ in range(candidates):
-                z = start.mix(clean, noise.like(clean))
+                z = start.mix(clean, fresh.like(clean))
                 # a share of |z|; NaN, so no move, while a sample alone has no distance yet
                 length = fading * start.signal * distance / lengths(z)
                 moved.append(score.move(z, direction, length.nan_to_num(0)))
@@ -109,28 +105,24 @@ class InRounds(Way):
             noisy, clean = score.choose(step, tried, predicted)
             distance = distance.where(distance.isfinite(), LONE * lengths(before - clean))
 
-        remaining = (noisy - start.signal * clean) / start.noise
-        share = budget.share(settings)
-        if share < 1 and end.noise:
-            given = network.denoised if step.prediction is None else step.prediction.denoised
-            own = (step.latents - end.signal * given) / end.noise
-            clean = given + share * (clean - given)
-            remaining = (1 - share**2) ** 0.5 * own + share * remaining
-        network.restart(clean, remaining)
-        return step.with_finite_latents(end.mix(clean, remaining))
+        noise = (noisy - start.signal * clean) / start.noise
+        if (part := budget.part(settings)) < 1 and end.noise:
+            own = network.denoised if step.prediction is None else step.prediction.denoised
+            own_noise = (step.latents - end.signal * own) / end.noise
+            clean = torch.lerp(own, clean, part)
+            noise = (1 - part**2) ** 0.5 * own_noise + part * noise
+        network.restart(clean, noise)
+        return step.with_finite_latents(end.mix(clean, noise))
 
     def share_of_cfg(self, ratio: float, are_made: bool = False) -> float:
-        """None before the rounds; after them a part, down to low noise."""
-        is_after = are_made or self._are_made
-        if is_after:
+        """After the rounds a part, down to low noise; before them what rounds will not replace."""
+        if are_made or self._are_made:
             return budget.share_of_cfg(ratio, self._settings)
-        return 1 - budget.share(self._settings)
+        return 1 - budget.part(self._settings)
 
     def may_skip(self, step: Step) -> bool:
         """Nothing is decided above the level of the rounds: steps there take one prediction."""
         network = step.network
-        if budget.share(self._settings) < 1:
-            return False
         if network is None or self._are_made or self._facts.is_distilled or len(network.ahead) < 2:
             return False
         start, end = network.ahead[:2]
