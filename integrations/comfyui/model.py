@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vendi_guidance.adapter.joint import is_joint
 from vendi_guidance.adapter.patching import patched
 from vendi_guidance.guidance.engine import Engine
-from vendi_guidance.guidance.step import Level, Perturb, where_finite
+from vendi_guidance.guidance.step import Level, Perturb, Prediction, where_finite
 
 from .perturbed import has_tokens, perturbed
 from .schedule import KEY
@@ -105,9 +105,15 @@ class SamplerStep:
         noise = (self._latents - start.signal * self.with_cfg) / start.noise
         return end.mix(self.with_cfg, noise)
 
-    def _predicted(self, latents: Tensor, sigma: Tensor) -> Tensor:
+    def predicted_with(self, share_of_cfg: float) -> Prediction:
+        """The step with this share of CFG, which takes an evaluation."""
+        return Prediction(
+            self._predicted(self._latents, self._sigma, share_of_cfg), *self.levels[1]
+        )
+
+    def _predicted(self, latents: Tensor, sigma: Tensor, share: float = 0.0) -> Tensor:
         with self.swapped():
-            return self._model.evaluate(latents, sigma.expand(len(latents)), 0.0, **self._options)
+            return self._model.evaluate(latents, sigma.expand(len(latents)), share, **self._options)
 
 
 class Model:

@@ -260,9 +260,16 @@ class _Run:
         if made_by is not None:  # the sampler's own has not predicted yet
             return None
         known = vars(network).get("denoised")
-        if known is not None and not (self._engine.guides_own_steps and self._model.cfg != 1):
+        if known is not None and (self._share_of(step) == 0 or self._model.cfg == 1):
             self._expect(self._x, known)
         return known
+
+    def _share_of(self, step: Step) -> float:
+        """The share of CFG at a step before rounds."""
+        network: Any = step.network
+        return (
+            0.0 if (way := self._engine.way) is None else way.share_of_cfg(network.levels[0].ratio)
+        )
 
     def _expect(self, x: Tensor, prediction: Tensor) -> None:
         self._model.expect(x, self._extra_args.get("model_options"), prediction)
@@ -314,6 +321,8 @@ class _Run:
 
         # before another model is evaluated
         network.denoised = network.denoised if known is None else known
+        if (share := self._share_of(step)) and self._model.evaluations_per_step > 1:
+            step = replace(step, prediction=network.predicted_with(share))
         network.told = told
         with model_swapped(self._model.guider, self._undistilled, step.latents):
             x = self._engine.modify(step).latents

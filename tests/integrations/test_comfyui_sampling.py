@@ -166,7 +166,7 @@ def draw(where, guider=None, function=euler, seed=0, sigmas=SIGMAS, callback=Non
     if where is None:
         return run(*args)
     how = given.get("undistilled"), given.get("show", lambda text: None)
-    rounds = Rounds(proposal="gradient")
+    rounds = Rounds(proposal="gradient", diversity=given.get("diversity", 0.5))
     return (given.get("node") or DiverseSampling(rounds, where, *how))(run, *args)
 
 
@@ -247,6 +247,12 @@ def test_cfg_is_off_until_the_rounds_halved_after_them_and_off_at_low_noise(tmp_
     half = 1 + Rounds.cfg * (CFG - 1)
     assert all(cfg == {half if sigma > budget.CFG_STOP else 1.0} for sigma, cfg in after)
     assert {getattr(guider, name) for name in names} == {CFG}
+
+
+def test_near_0_the_dial_leaves_samples_as_they_are_with_all_of_cfg_down_to_low_noise(tmp_path):
+    plain = Guider(overrides=lambda sigma: None if sigma > budget.CFG_STOP else 1.0)
+    found = draw(memory(tmp_path), diversity=1e-12)
+    torch.testing.assert_close(found, draw(None, plain), atol=1e-4, rtol=1e-4)
 
 
 def first_steps_only(sigma):

@@ -29,7 +29,7 @@ only make images more alike (Kynkäänniemi et al., NeurIPS 2024)."""
 
 
 def affordable(facts: Facts, settings: Rounds) -> tuple[int, int]:
-    """The numbers of rounds and of candidates per round: as set, else for `USUAL` to `MOST`
+    """The numbers of rounds and of candidates per round: as set, else for `USUAL`
     evaluations. Their product never exceeds the evaluations of the stock call."""
     candidates = settings.candidates or CANDIDATES
     most, rounds = round(facts.steps * facts.evaluations), settings.rounds
