@@ -83,13 +83,12 @@ class Rounds(Settings):
     """Guidance in rounds at one noise level, each answered by the network: `guidance.rounds`.
 
     Args:
-        diversity: The dial: 0 is the stock pipeline, bit for bit, 1 the most variety. It sets how
-            varied predictions shall be, or how far rounds move images.
+        diversity: The dial: 0 is the stock pipeline, bit for bit, 1 the most variety. In rounds the
+            default has nearly all of it.
         rounds: How many times the denoising step at the noise level `level` is repeated. Each round
             adds fresh noise and a move, shorter from round to round, and evaluates the network. CFG
-            is off before the rounds. Calls that cannot afford this number have fewer, longer moves.
-            Automatic is for 8 evaluations, rising to 16 in the upper half of the dial, and for 4
-            with an undistilled network.
+            is off before the rounds. Calls that cannot afford this number have fewer. Automatic is
+            for evaluations of 16 times the dial, and for 4 with an undistilled network.
         candidates: How many noises a round tries for each sample. It keeps the one whose prediction
             differs most from the other samples'. Each takes one evaluation of the network.
             Automatic is 2.

@@ -1,9 +1,9 @@
 """How many evaluations of the network rounds take, and how much CFG follows them.
 
 Counts are per sample: a step with classifier-free guidance (CFG) is two evaluations. Of the steps
-before the rounds only the first and the last are evaluated, the last one without CFG, and those
-after them have CFG at high noise only: a call of 16 steps or more takes fewer evaluations with
-rounds than without. Without CFG they come on top.
+before the rounds only the first and the last are evaluated, from the default of the dial on the
+last one without CFG, and those after them have CFG at high noise only: a call of 16 steps or more
+takes fewer evaluations with rounds than without. Without CFG they come on top.
 """
 
 from vendi_guidance.guidance.facts import Facts, network_of
@@ -29,8 +29,8 @@ only make images more alike (Kynkäänniemi et al., NeurIPS 2024)."""
 
 
 def affordable(facts: Facts, settings: Rounds) -> tuple[int, int]:
-    """The numbers of rounds and of candidates per round: as set, else for `USUAL`
-    evaluations. Their product never exceeds the evaluations of the stock call."""
+    """The numbers of rounds and of candidates per round: as set, else for evaluations in proportion
+    to the dial. Their product never exceeds the evaluations of the stock call."""
     candidates = settings.candidates or CANDIDATES
     most, rounds = round(facts.steps * facts.evaluations), settings.rounds
     if rounds is None and facts.is_distilled:

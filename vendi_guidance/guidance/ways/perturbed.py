@@ -12,8 +12,8 @@ x for the prompt, and with the noise eps of the sampler's latents,
 where a, s is the level at which the step began, and a', s' that of the rounds, which the schedule
 may skip. The answer keeps the part of v - x that the prompt leaves open; the rest fades. The
 sampler's next step answers once more: b' and p are smaller where its level is lower, and b where
-the schedule begins below the level of the rounds. With fresh noise for each prediction, fewer
-samples would leave x.
+the schedule begins below the level of the rounds, or the dial is below its default. With fresh
+noise for each prediction, fewer samples would leave x.
 """
 
 import logging

@@ -6,12 +6,15 @@ moves along the gradient of the diversity score, and predicts again:
 
     z = a x0 + s eps,    z <- z + a eta (1 - r/R) d grad Score / |grad Score|,    x0 = predict(z)
 
-for r = 0 ... R-1, where eta is proportional to `diversity`; the move keeps |z|. The unit of length,
-d, is 0.6 times the largest distance between a sample's first prediction and another's for the same
-prompt: it is small where the prompt says much, and large where it leaves much open. Each round
-draws several eps per sample and keeps the one whose prediction differs most from those of the other
-samples. The network undoes moves that contradict the prompt and keeps the others. Moves fade, so
-that the last rounds end on images that the network itself would generate.
+for r = 0 ... R-1; the move keeps |z|. The unit of length, d, is 0.6 times the largest distance
+between a sample's first prediction and another's for the same prompt: it is small where the prompt
+says much, and large where it leaves much open. Each round draws several eps per sample and keeps
+the one whose prediction differs most from those of the other samples. The network undoes moves that
+contradict the prompt and keeps the others. Moves fade, so that the last rounds end on images that
+the network itself would generate.
+
+Rounds add much variety whatever eta is. So eta grows with the dial above its default only; below
+it samples go a part of the way from what the step predicted with its share of CFG.
 """
 
 import logging
