@@ -138,6 +138,7 @@ def test_visitors_see_nothing_of_one_another_but_that_they_wait(visit):
     other.get_by_text(re.compile("queue: 1/1")).wait_for()
     one.get_by_role("button", name="Stop").click()
     other.get_by_text("Generated.").wait_for()
+    other.locator("#with .thumbnail-item").first.wait_for()
     assert len(images(other, "with")) == 1
     assert other.get_by_text("1 image is remembered").is_visible()
     begin_long(one)
