@@ -97,6 +97,8 @@ def test_two_steps_are_evaluated_before_rounds_and_cfg_down_to_low_noise_after(s
     assert evaluations(pipe, guidance, **how) == [6, 3] + [3] * ROUNDS + after
     without = evaluations(pipe, making(level=0.25, cfg=0.0), **how)
     assert without == [6, 3] + [3] * (ROUNDS + len(after))
+    low = evaluations(pipe, making(level=0.25, diversity=0.25), **how)
+    assert low == [6] * (made + 1) + [3] * ROUNDS + after
 
 
 @pytest.mark.slow

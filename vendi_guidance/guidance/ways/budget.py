@@ -1,9 +1,9 @@
 """How many evaluations of the network rounds take, and how much CFG follows them.
 
-Counts are per sample: a step with classifier-free guidance (CFG) is two evaluations. Of the steps
-before the rounds only the first and the last are evaluated, from the default of the dial on the
-last one without CFG, and those after them have CFG at high noise only: a call of 16 steps or more
-takes fewer evaluations with rounds than without. Without CFG they come on top.
+Counts are per sample: a step with classifier-free guidance (CFG) is two evaluations. From the
+default of the dial on, of the steps before the rounds only the first and the last are evaluated,
+the last one without CFG. Those after them have CFG at high noise only. So a call of 16 steps or
+more takes no more evaluations with rounds than without. Without CFG they come on top.
 """
 
 from vendi_guidance.guidance.facts import Facts, network_of

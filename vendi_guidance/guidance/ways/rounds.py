@@ -124,12 +124,13 @@ class InRounds(Way):
         return 1 - budget.part(self._settings)
 
     def may_skip(self, step: Step) -> bool:
-        """Nothing is decided above the level of the rounds: steps there take one prediction."""
-        network = step.network
+        """Nothing is decided above the level of the rounds: without CFG, steps there take one
+        prediction."""
+        network, without_cfg = step.network, budget.part(self._settings) == 1
         if network is None or self._are_made or self._facts.is_distilled or len(network.ahead) < 2:
             return False
         start, end = network.ahead[:2]
-        return start * end > self._facts.wanted**2
+        return without_cfg and start * end > self._facts.wanted**2
 
     def evaluations(self, step: Step) -> int:
         rounds, candidates = budget.affordable(self._facts, self._settings)
