@@ -136,6 +136,14 @@ def test_one_step_is_guided_unless_with_cfg_from_low_or_pure_noise(name, guided,
     assert ("raise strength" in caplog.text) == (rows == [4] and "img2img" in name)
 
 
+@pytest.mark.parametrize(("name", "network"), [("SDXL", "unet"), ("SD3", "transformer")])
+def test_a_compiled_network_is_guided_as_it_is_without(name, network):
+    pipe, guidance = CASES[name].make(), VendiGuidance(memory="call", proposal="gradient")
+    expected = latents_of(name, guidance, pipe)
+    setattr(pipe, network, torch.compile(getattr(pipe, network), backend="eager"))
+    torch.testing.assert_close(latents_of(name, guidance, pipe), expected)
+
+
 class Halves:
     """A processor that treats the halves of CFG itself, as StyleAligned and prompt-to-prompt do."""
 

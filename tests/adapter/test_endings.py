@@ -6,6 +6,7 @@ from functools import partial
 from itertools import cycle
 from threading import Thread
 from unittest import mock
+from weakref import ref
 
 import pytest
 import torch
@@ -164,9 +165,10 @@ def test_nothing_remains_of_a_call_and_the_next_is_as_fresh(name, ending, propos
     pipe = pipeline(name)
     other, stock, before = type(pipe)(**pipe.components), call(pipe), attributes(pipe)
 
-    def end(guidance):
+    def end(guidance, pipe=pipe):
         with suppress(*ENDED):
             ENDINGS[ending](pipe, guidance)
+        return pipe
 
     def while_its_arguments_are_kept(guidance):
         on, kept = guidance.on, []
@@ -180,6 +182,10 @@ def test_nothing_remains_of_a_call_and_the_next_is_as_fresh(name, ending, propos
             fresh = call(pipe, **VendiGuidance(proposal=proposal).on(pipe))
             assert torch.equal(call(pipe, **guidance.on(pipe)), fresh)
 
+    kept = VendiGuidance(proposal=proposal)
+    dropped = ref(end(kept, type(pipe)(**pipe.components)))
+    gc.collect()
+    assert dropped() is None
     while_its_arguments_are_kept(VendiGuidance(proposal=proposal))
     end(VendiGuidance(proposal=proposal))
     held = tensor_bytes()

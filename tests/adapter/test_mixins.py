@@ -1,6 +1,8 @@
 """What all guided pipelines promise, on tiny models."""
 
 import json
+import pickle
+from copy import deepcopy
 from pathlib import Path
 
 import diffusers
@@ -58,6 +60,19 @@ def test_a_call_that_fails_leaves_the_window_as_it_was(name):
     with pytest.raises(RuntimeError, match="out of memory"):
         generate(pipe, name, diversity_window=1, **{key: fail})
     assert len(pipe.guidance.window) == 2 and pipe.guidance.window.size == 300
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_guidance_can_be_copied_in_the_midst_of_a_call(copied):
+    pipe, copies = make("SDXL"), []
+
+    def copy(pipe, *_):
+        copies.append(copied(pipe.guidance))
+        return {}
+
+    found = generate(pipe, "SDXL", diversity_memory="call", callback_on_step_end=copy)
+    pipe.guidance = copies[-1]
+    assert torch.equal(generate(pipe, "SDXL"), found)
 
 
 def test_a_users_callback_gets_what_it_asks_for():

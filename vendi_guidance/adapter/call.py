@@ -93,9 +93,10 @@ class Call:
                 self._undo.enter_context(watched)
 
     def close(self) -> None:
-        """Restore the pipeline, and release the tensors of the last step."""
+        """Restore the pipeline, and release it and the tensors of its steps."""
         self._undo.close()
         self.watch = self._network = None
+        self.engine = Engine(self.settings, self.engine.memory)  # the old one has seen steps
 
     def _begin_anew(self) -> None:
         self._undo.close()
@@ -183,7 +184,7 @@ class Call:
         watch = self.watch
         if watch is not None and watch.scheduler is pipeline.scheduler and watch.is_here:
             return watch.steps > 0
-        self.close()
+        self.watch = None
         self.open(pipeline)
         return False
 

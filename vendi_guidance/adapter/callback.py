@@ -114,6 +114,10 @@ class VendiGuidance(PipelineCallback):
     def __repr__(self) -> str:
         return f"VendiGuidance({self.settings!r}, window={self.window})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy, also pickled: without the current call, which belongs to a pipeline."""
+        return {**vars(self), "_call": None}
+
     @property
     def window(self) -> SlidingWindow:
         """The finished samples that are remembered."""

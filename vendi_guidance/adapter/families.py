@@ -127,7 +127,8 @@ def has_fixed_end(pipeline: Any) -> bool:
     pipeline mixes that in before its callback, if the network does not get the masked image."""
     if family_of(pipeline).returns_prediction:
         return True
-    network = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
+    # not `or`: what `torch.compile` returns has no truth value
+    network = getattr(pipeline, "unet", getattr(pipeline, "transformer", None))
     config = getattr(network, "config", {})
     channels = config.get("in_channels", 0), config.get("out_channels") or config.get("in_channels")
     has_mask = "mask_image" in signature(type(pipeline).__call__).parameters

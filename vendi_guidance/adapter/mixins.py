@@ -115,7 +115,8 @@ class DiversityGuided:
         return made
 
     def _check_settings(self, given: dict[str, Any]) -> None:
-        """Raise ValueError if a value is out of range; the message has the name of the argument."""
+        """Raise ValueError if a value is out of range, TypeError if `undistilled` is no network;
+        the message has the name of the argument."""
         changes = dict(given)
         preset = changes.pop("preset", None)
         try:
@@ -123,8 +124,8 @@ class DiversityGuided:
             if (memory := changes.pop("memory", None)) is not None:
                 check_lasting(memory)
             check_undistilled(changes.pop("undistilled", None))
-        except ValueError as error:
-            raise ValueError(f"diversity_{error}") from None
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"diversity_{error}") from None
         adjusted(self.guidance.settings, changes, preset, with_prefix)
 
     def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
