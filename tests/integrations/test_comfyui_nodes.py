@@ -187,8 +187,9 @@ def test_the_page_can_empty_a_memory(nodes, tmp_path):
     page.add_routes(tmp_path)
     server = sys.modules["server"].PromptServer.instance
     [forget] = [call.args[0] for call in server.routes.post.return_value.call_args_list]
-    for name in ("a Model 4x4 3", "a b Model 4x4 3"):
-        (tmp_path / f"{name}.safetensors").touch()
+    names = [f"{name} Model 4x4 3 all.txt" for name in ("a", "a b")]
+    for name in names:
+        (tmp_path / name).touch()
 
     def ask(**given):
         async def json():
@@ -197,9 +198,10 @@ def test_the_page_can_empty_a_memory(nodes, tmp_path):
         return asyncio.run(forget(SimpleNamespace(json=json)))
 
     assert ask(name="../a")["status"] == 400
+    assert ask(name="a", memory="this batch") == {} and len([*tmp_path.iterdir()]) == 2
     assert ask(name="a") == {}
-    assert [path.name for path in tmp_path.iterdir()] == ["a b Model 4x4 3.safetensors"]
-    server.send_progress_text.assert_called_once_with("nothing remembered", "7")
+    assert [path.name for path in tmp_path.iterdir()] == names[1:]
+    server.send_progress_text.assert_called_with("nothing remembered", "7")
 
 
 def test_comfyui_may_answer_from_its_cache_only_where_nothing_is_remembered(nodes):
