@@ -14,9 +14,8 @@ first run and go on in later ones.
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -111,9 +110,18 @@ class DiverseSampling:
             schedule = whole_schedule(whole, is_continued=not noise.any())
             told = _Progress(callback)
 
-            def sample(function: Callable[..., Tensor], *given: Any, **options: Any) -> Tensor:
+            def sample(
+                function: Any,
+                model: Any,
+                x: Tensor,
+                sigmas: Tensor,
+                extra_args: dict[str, Any],
+                callback: Any = None,
+                **options: Any,
+            ) -> Tensor:
                 own = engine, guider, prompts, noise, *schedule, told, self._undistilled
-                return _Run(*own, function, *given, **options).samples()
+                given = function, model, x, sigmas, extra_args, callback, options
+                return _Run(*own, *given).samples()
 
             with patched(sampler, "sampler_function", partial(partial, sample)):
                 reported = callback and told
@@ -149,62 +157,47 @@ class _Progress:
         self._callback(index + self.done, denoised, x, steps + self.rounds)
 
 
+@dataclass
 class _Run:
-    """One run of a sampler, from noise to samples or from one noise level to another.
+    """One run of a sampler, from noise to samples or from one noise level to another."""
 
-    Args:
-        engine: guides this run.
-        guider: evaluates the model.
-        prompts: (b, m) prompt embeddings.
-        noise: (b, ...) of the samples; zero where the latents contain noise already.
-        schedule, first: see `whole_schedule`.
-        progress: counts the evaluations of the rounds.
-        undistilled: see `DiverseSampling`.
-        function: the sampler's, which is called with the others.
-    """
+    engine: Engine
+    guider: Any
+    prompts: Tensor  # (b, m) embeddings
+    noise: Tensor  # (b, ...) of the samples; zero where the latents contain noise already
+    schedule: Tensor  # see `whole_schedule`
+    first: int  # see `whole_schedule`
+    progress: _Progress  # counts the evaluations of the rounds
+    undistilled: Any  # see `DiverseSampling`
+    function: Callable[..., Tensor]  # the sampler's, which is called with the others
+    own_model: InitVar[Any]
+    x: Tensor
+    sigmas: Tensor
+    extra_args: dict[str, Any]
+    callback: Callable[[dict[str, Any]], None] | None
+    options: dict[str, Any]
 
-    def __init__(
-        self,
-        engine: Engine,
-        guider: Any,
-        prompts: Tensor,
-        noise: Tensor,
-        schedule: Tensor,
-        first: int,
-        progress: _Progress,
-        undistilled: Any,
-        function: Callable[..., Tensor],
-        model: Any,
-        x: Tensor,
-        sigmas: Tensor,
-        extra_args: dict[str, Any],
-        callback: Callable[[dict[str, Any]], None] | None = None,
-        **options: Any,
-    ) -> None:
-        self._engine, self._prompts, self._first = engine, prompts, first
-        self._progress, self._undistilled = progress, undistilled
-        self._function, self._options = function, options
-        self._x, self._sigmas, self._extra_args, self._callback = x, sigmas, extra_args, callback
-        self._model = Model(model, engine, guider)
-        self._schedule = schedule.to(sigmas)
-        self._levels = [self._model.level(sigma) for sigma in self._schedule]
+    def __post_init__(self, own_model: Any) -> None:
+        self._model = Model(own_model, self.engine, self.guider)
+        self.schedule = self.schedule.to(self.sigmas)
+        self._levels = [self._model.level(sigma) for sigma in self.schedule]
         # the last step ends at 0
-        self._count = len(schedule) - (1 if schedule[-1] == 0 else 0)
+        self._count = len(self.schedule) - (1 if self.schedule[-1] == 0 else 0)
         # whether the latents contain noise left by an earlier run; at the highest level there was
         # none: the latents came with their own noise
-        is_lower = first > 0 or self._levels[0].ratio < 0.99 * self._model.at(math.inf).ratio
-        self._is_continued = is_lower and not noise.any()
-        self._noise = noise if noise.any() else x
+        is_lower = self.first > 0 or self._levels[0].ratio < 0.99 * self._model.at(math.inf).ratio
+        self._is_continued = is_lower and not self.noise.any()
+        self._noise = self.noise if self.noise.any() else self.x
         if self._is_continued:
             # ComfyUI draws it from the seed alone, so that it can be drawn again
-            generator = torch.Generator().manual_seed(extra_args.get("seed") or 0)
-            self._noise = torch.randn(x.shape, generator=generator)
+            generator = torch.Generator().manual_seed(self.extra_args.get("seed") or 0)
+            self._noise = torch.randn(self.x.shape, generator=generator)
 
     def samples(self) -> Tensor:
         """(b, ...) latents, guided."""
-        x, engine, model = self._x, self._engine, self._model
-        always = self._extra_args.get("model_options", {}).get(ALWAYS, False)
-        model.count_conditions(x[:1], self._schedule[: self._count], **{ALWAYS: always})
+        x, engine, model = self.x, self.engine, self._model
+        always = self.extra_args.get("model_options", {}).get(ALWAYS, False)
+        model.count_conditions(x[:1], self.schedule[: self._count], **{ALWAYS: always})
         known = self._decide() if engine.way is None else None
         if engine.guides_own_steps:
             return self._with_own_steps()
@@ -212,94 +205,88 @@ class _Run:
         follows = engine.facts is not None and engine.facts.is_distilled
         split = self._step_of_rounds(follows)
         model.rounds_are_made = split < 0
-        if engine.way is None or not 0 <= split < len(self._sigmas) - 1:
+        if engine.way is None or not 0 <= split < len(self.sigmas) - 1:
             return self._part(x)
-        self._progress.rounds = engine.way.evaluations(self._due(x, split, follows))
+        at, before = split + self.first, split + self.first - follows
+        place = at, (self._levels[before], self._levels[at]), before
+        self.progress.rounds = engine.way.evaluations(self._step(x, *place))
         if split > 0:
             x, known = self._part(x, end=split), None
-        step = self._due(x, split, follows)
-        return self._part(self._after_rounds(step, split, known), split, seeds=1)
+        return self._part(self._after_rounds(self._step(x, *place), split, known), split, seeds=1)
 
     def _part(
         self, x: Tensor, begin: int = 0, end: int | None = None, seeds: int = 0, **how: Any
     ) -> Tensor:
         """Run the sampler from one of the run's sigmas to another. With the same seed it would
         repeat the noise of its first step: after `seeds` earlier parts it has another one."""
-        own_args, tell = {**self._extra_args}, self._callback  # samplers add to the arguments
+        own_args, tell = {**self.extra_args}, self.callback  # samplers add to the arguments
         for _ in range(seeds):
             own_args["seed"] = _next_seed(own_args.get("seed"))
         told = tell and (lambda state: tell({**state, "i": state["i"] + begin}))
-        sigmas, how = self._sigmas[begin : None if end is None else end + 1], self._options | how
-        return self._function(self._model, x, sigmas, extra_args=own_args, callback=told, **how)
+        sigmas, how = self.sigmas[begin : None if end is None else end + 1], self.options | how
+        return self.function(self._model, x, sigmas, extra_args=own_args, callback=told, **how)
 
-    def _step(self, index: int, before: Level, after: Level, x: Tensor, at: int) -> Step:
-        """A step between two levels, with latents at the sigma `at` of the schedule."""
-        given = self._model, x, self._schedule[at], (before, after), self._extra_args, at
+    def _step(
+        self,
+        x: Tensor,
+        at: int,
+        levels: tuple[Level, Level] | None = None,
+        index: int | None = None,
+    ) -> Step:
+        """The step from the schedule's sigma `at`, whose latents are x; or one of another index,
+        between other levels."""
+        # the undistilled model makes the first step with CFG, where an image begins
+        is_first = at == 0 and not self._is_continued and self._model.evaluations_per_step > 1
         network = SamplerStep(
-            *given,
-            ahead=self._levels[at + 1 : self._count],
-            is_undistilled=self._undistilled is not None,
-            made_by_undistilled=at == 0 and self._is_begun_by_undistilled,
+            self._model,
+            x,
+            self.schedule[at],
+            levels or (self._levels[at], self._levels[at + 1]),
+            self.extra_args,
+            spent=at + 1,
+            ahead=[level.ratio for level in self._levels[at + 1 : self._count]],
+            is_undistilled=self.undistilled is not None,
+            made_by=self.undistilled if is_first else None,
         )
-        return Step(
-            index, self._count, x, prompts=self._prompts, network=network, first=self._noise
-        )
-
-    def _own_step(self, index: int, x: Tensor) -> Step:
-        """The step of this index in the schedule, from these latents."""
-        return self._step(index, self._levels[index], self._levels[index + 1], x, index)
+        index, count = at if index is None else index, self._count
+        return Step(index, count, x, prompts=self.prompts, network=network, first=self._noise)
 
     def _decide(self) -> Tensor | None:
         """Decide at the first step that is seen, before it is made, how the image is guided.
-        Returns what is predicted there without CFG, if that was found on the way."""
-        step = self._own_step(self._first, self._x)
+        Returns what the sampler's own model predicts there without CFG, if that was found."""
+        step = self._step(self.x, self.first)
         network: Any = step.network
-        made_by = self._undistilled if network.made_by_undistilled else None
-        network.swapped = partial(model_swapped, self._model.guider, made_by, self._x)
-        self._engine.observe(step, self._is_continued)
-        if made_by is not None:  # the sampler's own has not predicted yet
-            return None
+        network.swapped = partial(model_swapped, self.guider, network.made_by, self.x)
+        self.engine.observe(step, self._is_continued)
         known = vars(network).get("denoised")
-        if known is not None and not (self._engine.guides_own_steps and self._model.cfg != 1):
-            self._expect(self._x, known)
+        if network.made_by_undistilled or known is None:
+            return None
+        if self._model.cfg == 1 or not self.engine.guides_own_steps:
+            self._expect(self.x, known)
         return known
 
     def _expect(self, x: Tensor, prediction: Tensor) -> None:
-        self._model.expect(x, self._extra_args.get("model_options"), prediction)
-
-    @property
-    def _is_begun_by_undistilled(self) -> bool:
-        """Whether the undistilled model, if one was given, makes the first step: with CFG, where an
-        image begins."""
-        is_first = self._first == 0 and not self._is_continued
-        return self._undistilled is not None and is_first and self._model.evaluations_per_step > 1
+        self._model.expect(x, self.extra_args.get("model_options"), prediction)
 
     def _with_own_steps(self) -> Tensor:
         """Run the sampler for one step at a time, and move the samples after it, as long as that is
         due; then for all that are left."""
-        x, done, last = self._x, 0, len(self._sigmas) - 1
-        while done < last:
-            step = self._own_step(self._first + done, x)
-            if not self._engine.is_due(step):
+        x = self.x
+        for done in range(len(self.sigmas) - 1):
+            step = self._step(x, self.first + done)
+            if not self.engine.is_due(step):
                 return self._part(x, done, seeds=done)
             network: Any = step.network
             self._model.own_step = network
-            made_by = self._undistilled if network.made_by_undistilled else None
-            with model_swapped(self._model.guider, made_by, x):
+            with model_swapped(self.guider, network.made_by, x):
                 # without a bar in the console for each step
                 x = self._part(x, done, done + 1, seeds=done, disable=True)
-            if NO_LONE_STEPS in getattr(self._function, "__name__", ""):
-                x = network.made_at_first_order()
-            prediction = Prediction(network.with_cfg, *network.levels[1])
-            x = self._engine.modify(replace(step, latents=x, prediction=prediction)).latents
-            done += 1
+            (start, end), clean = network.levels, network.with_cfg
+            if NO_LONE_STEPS in getattr(self.function, "__name__", ""):  # as Euler's method does
+                x = end.mix(clean, (step.latents - start.signal * clean) / start.noise)
+            step = replace(step, latents=x, prediction=Prediction(clean, *end))
+            x = self.engine.modify(step).latents
         return x
-
-    def _due(self, x: Tensor, split: int, follows: bool) -> Step:
-        """The step at whose latents rounds are made, before the sigma at `split`."""
-        index = split + self._first
-        before = index - follows
-        return self._step(before, self._levels[before], self._levels[index], x, index)
 
     def _after_rounds(self, step: Step, split: int, known: Tensor | None) -> Tensor:
         """The latents of a step after rounds. `known` is what is predicted for them before, if it
@@ -307,38 +294,35 @@ class _Run:
         network: Any = step.network
 
         def told(latents: Tensor, clean: Tensor) -> None:
-            self._progress.done += 1
-            if self._callback:  # raises if the user interrupts the run
-                state = {"x": latents, "denoised": clean, "sigma": self._sigmas[split]}
-                self._callback({"i": split - 1, **state})
+            self.progress.done += 1
+            if self.callback:  # raises if the user interrupts the run
+                state = {"x": latents, "denoised": clean, "sigma": self.sigmas[split]}
+                self.callback({"i": split - 1, **state})
 
         # before another model is evaluated
         network.denoised = network.denoised if known is None else known
         network.told = told
-        with model_swapped(self._model.guider, self._undistilled, step.latents):
-            x = self._engine.modify(step).latents
-        if self._undistilled is None and network.asked == network.levels[1]:
+        with model_swapped(self.guider, self.undistilled, step.latents):
+            x = self.engine.modify(step).latents
+        if self.undistilled is None and network.asked == network.levels[1]:
             self._expect(x, network.clean)  # the sampler's own prediction
         return x
 
     def _step_of_rounds(self, follows: bool) -> int:
         """Index of the step of this run before which rounds are due: negative if an earlier run
         made them, past the last step if a later run will."""
-        levels = self._levels
+        levels, last = self._levels, len(self._levels) - 2
 
-        def is_due(index: int, before: Level, after: Level) -> bool:
-            return self._engine.is_due(self._step(index, before, after, self._x, index))
+        def is_passed(at: int) -> bool:
+            return self.engine.is_due(self._step(self.x, at, (levels[at], levels[at]), -1))
 
         # if the steps of an earlier run are unknown, it made the rounds if it reached their level
-        is_unknown = self._first == 0 and self._is_continued
-        if is_unknown and is_due(-1, levels[0], levels[0]):
+        if self.first == 0 and self._is_continued and is_passed(0):
             return -1
-        for index, (before, after) in enumerate(pairwise(levels)):
-            if is_due(index, before, after):
-                return index - self._first + follows
-        last = len(levels) - 2
-        is_passed = levels[last].signal > 0 and is_due(-1, levels[-1], levels[-1])
-        return last if is_passed else len(levels)
+        for index in range(last + 1):
+            if self.engine.is_due(self._step(self.x, index)):
+                return index - self.first + follows
+        return last if levels[last].signal > 0 and is_passed(-1) else len(levels)
 
 
 def features_of_conds(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Tensor) -> Tensor:
