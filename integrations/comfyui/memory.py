@@ -42,27 +42,21 @@ _session = TemporaryDirectory(prefix="vendi-guidance-")
 class MemoryStore:
     """Loads and saves the memories of a node while one workflow runs, one for each kind of sample.
 
-    Attributes:
-        kind: "session" remembers each model's images of a prompt until ComfyUI exits, "this batch"
-            nothing, "file" all images of a kind for good.
-        name: name of the memory; nodes with the same name share it.
-        folder: has a file with the digest of each memory of the kind "file".
-        images: where images are saved; `memory` there has the files.
-        begin_with: what `note` was called with: begin so again, and let no other workflow see what
-            is remembered from there. Empty to begin with what is remembered.
-        note: called with the digests of what samplings began with, in their order.
-
     Raises:
         ValueError: an unknown kind, a name that is needed and is not a valid file name, or no
             digests in `begin_with`.
     """
 
+    # "session" remembers each model's images of a prompt until ComfyUI exits, "this batch" nothing,
+    # "file" all images of a kind for good
     kind: str
-    name: str
-    folder: Path
-    images: Path = Path()
+    name: str  # nodes with the same name share a memory
+    folder: Path  # has a file with the digest of each memory of the kind "file"
+    images: Path = Path()  # where images are saved; `memory` there has the files
+    # what `note` was called with: begin so again, and let no other workflow see what is remembered
+    # from there. Empty to begin with what is remembered
     begin_with: str = ""
-    note: Callable[[str], None] = lambda text: None
+    note: Callable[[str], None] = lambda text: None  # told what samplings began with, in order
     _first: dict[Path, str] = field(default_factory=dict, init=False)  # digests
     _last: dict[Path, str] = field(default_factory=dict, init=False)
 
@@ -106,7 +100,7 @@ class MemoryStore:
     def add(self, finished: list[Finished], sample: str, of: str = "") -> None:
         """Remember finished samples, after those of the memory that was loaded. A failure is only
         logged, because the samples are finished."""
-        if not (finished and self.is_lasting):
+        if not finished:
             return
         memory, new = self._file(sample, of), self.images / memory_name("new")
         window = _window(len(finished[0][0]))

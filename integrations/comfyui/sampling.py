@@ -14,7 +14,7 @@ first run and go on in later ones.
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,9 +27,8 @@ from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Prediction, Step
 
 from .memory import MemoryStore, digest
-from .model import Model, SamplerStep
+from .model import Model, SamplerStep, model_swapped
 from .schedule import KEY, whole_schedule
-from .undistilled import model_swapped
 
 ALWAYS = "disable_cfg1_optimization"
 """The model option that evaluates negative prompts at CFG 1 too."""
@@ -44,28 +43,16 @@ NO_LONE_STEPS = "unipc"
 ALONE = "one image, with nothing to differ from: as without this node\n"
 
 
+@dataclass(eq=False)
 class DiverseSampling:
-    """A wrapper of `sampler.sample` (`WrappersMP.SAMPLER_SAMPLE`).
+    """A wrapper of `sampler.sample` (`WrappersMP.SAMPLER_SAMPLE`)."""
 
-    Args:
-        settings: settings of the rounds.
-        store: keeps finished samples between runs.
-        undistilled: model that predicts in the rounds; None for the sampler's own.
-        show: called with what the node should say.
-    """
-
-    def __init__(
-        self,
-        settings: Rounds,
-        store: MemoryStore,
-        undistilled: Any = None,
-        show: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._undistilled = undistilled
-        self._show = show
-        self._unfinished: dict[str, tuple[float, Engine]] = {}  # the sigma of the first run first
+    settings: Rounds
+    store: MemoryStore
+    undistilled: Any = None  # model that predicts in the rounds; None for the sampler's own
+    show: Callable[[str], None] = lambda text: None  # called with what the node should say
+    # by image: the sigma at which its first run began, and what guides it
+    _unfinished: dict[str, tuple[float, Engine]] = field(default_factory=dict, init=False)
 
     def __call__(
         self,
@@ -96,12 +83,12 @@ class DiverseSampling:
         prompts = features_of_conds(guider.conds, noise)
         shape = "x".join(map(str, noise.shape[1:]))
         kind = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
-        of = digest(guider.inner_model, prompts if self._settings.is_conditional else prompts[:0])
-        memory, start = self._store.load(kind, of), float(sigmas[0])
+        of = digest(guider.inner_model, prompts if self.settings.is_conditional else prompts[:0])
+        memory, start = self.store.load(kind, of), float(sigmas[0])
         image = f"{len(noise)} {kind} {of}"
         began, engine = self._unfinished.get(image, (0.0, None))
         if engine is None or noise.any() or start >= began:
-            began, engine = start, Engine(self._settings, memory)
+            began, engine = start, Engine(self.settings, memory)
         if len(noise) == 1 and len(memory.window) == 0:  # nothing to differ from
             samples = executor(guider, sigmas, extra_args, callback, noise, *others, **named)
             text = ALONE
@@ -110,18 +97,10 @@ class DiverseSampling:
             schedule = whole_schedule(whole, is_continued=not noise.any())
             told = _Progress(callback)
 
-            def sample(
-                function: Any,
-                model: Any,
-                x: Tensor,
-                sigmas: Tensor,
-                extra_args: dict[str, Any],
-                callback: Any = None,
-                **options: Any,
-            ) -> Tensor:
-                own = engine, guider, prompts, noise, *schedule, told, self._undistilled
-                given = function, model, x, sigmas, extra_args, callback, options
-                return _Run(*own, *given).samples()
+            def sample(*given: Any, extra_args: Any, callback: Any = None, **how: Any) -> Tensor:
+                own = engine, guider, prompts, noise, *schedule, told, self.undistilled
+                run = _Run(*own, *given, extra_args=extra_args, callback=callback, options=how)
+                return run.samples()
 
             with patched(sampler, "sampler_function", partial(partial, sample)):
                 reported = callback and told
@@ -130,31 +109,26 @@ class DiverseSampling:
         if engine.guides_own_steps and (start < began or not is_finished):
             kept = {**self._unfinished, image: (began, engine)}
             self._unfinished = dict([*kept.items()][-UNFINISHED:])
-        if is_finished and self._store.is_lasting:
+        if is_finished and self.store.is_lasting:
             with memory.holding() as finished:
                 memory.add(samples, prompts)
-            self._store.add(finished, kind, of)
+            self.store.add(finished, kind, of)
             memory.commit(finished)
             text += f"{len(memory.window)} remembered"
-        self._show(text)
+        self.show(text)
         return samples
 
 
+@dataclass
 class _Progress:
-    """A sampler's callback (step, x0, x, steps) that counts evaluations of the rounds as steps.
+    """A sampler's callback (step, x0, x, steps) that counts evaluations of the rounds as steps."""
 
-    Attributes:
-        rounds: number of evaluations that the rounds take.
-        done: number of them made so far.
-    """
-
-    rounds = done = 0
-
-    def __init__(self, callback: Callable[..., None]) -> None:
-        self._callback = callback
+    callback: Callable[..., None]
+    rounds: int = 0  # evaluations that the rounds take
+    done: int = 0  # of them, so far
 
     def __call__(self, index: int, denoised: Tensor, x: Tensor, steps: int) -> None:
-        self._callback(index + self.done, denoised, x, steps + self.rounds)
+        self.callback(index + self.done, denoised, x, steps + self.rounds)
 
 
 @dataclass
@@ -165,8 +139,8 @@ class _Run:
     guider: Any
     prompts: Tensor  # (b, m) embeddings
     noise: Tensor  # (b, ...) of the samples; zero where the latents contain noise already
-    schedule: Tensor  # see `whole_schedule`
-    first: int  # see `whole_schedule`
+    schedule: Tensor  # this and the next: see `whole_schedule`
+    first: int
     progress: _Progress  # counts the evaluations of the rounds
     undistilled: Any  # see `DiverseSampling`
     function: Callable[..., Tensor]  # the sampler's, which is called with the others
@@ -221,7 +195,8 @@ class _Run:
         repeat the noise of its first step: after `seeds` earlier parts it has another one."""
         own_args, tell = {**self.extra_args}, self.callback  # samplers add to the arguments
         for _ in range(seeds):
-            own_args["seed"] = _next_seed(own_args.get("seed"))
+            hashed = hashlib.sha256(f"{own_args.get('seed')}".encode()).digest()
+            own_args["seed"] = int.from_bytes(hashed[:7], "big")
         told = tell and (lambda state: tell({**state, "i": state["i"] + begin}))
         sigmas, how = self.sigmas[begin : None if end is None else end + 1], self.options | how
         return self.function(self._model, x, sigmas, extra_args=own_args, callback=told, **how)
@@ -344,8 +319,3 @@ def features_of_conds(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: T
     alike = [row for row in rows if row.shape[1] == rows[0].shape[1]]
     each = [row.repeat(-(-len(noise) // len(row)), 1)[: len(noise)] for row in alike]
     return torch.stack(each).mean(dim=0).to(noise.device)
-
-
-def _next_seed(seed: int | None) -> int:
-    """A deterministic function of a seed."""
-    return int.from_bytes(hashlib.sha256(f"{seed}".encode()).digest()[:7], "big")

@@ -110,8 +110,8 @@ def test_of_two_nodes_in_a_row_the_settings_of_the_last_one_count(nodes, tmp_pat
     twice = patched(nodes, first, objective=objective, memory="file")
     [other, _, (*_, wrapper)] = twice.wrappers
     assert other == others[0]
-    assert (wrapper._settings.diversity, wrapper._settings.objective) == (0.5, objective)
-    assert wrapper._store.kind == "file" and wrapper._store.folder == tmp_path / "vendi_guidance"
+    assert (wrapper.settings.diversity, wrapper.settings.objective) == (0.5, objective)
+    assert wrapper.store.kind == "file" and wrapper.store.folder == tmp_path / "vendi_guidance"
     assert patched(nodes, twice, diversity=0.0).wrappers == others
 
 
@@ -158,7 +158,7 @@ def test_saved_workflows_say_what_an_image_began_with(nodes, monkeypatch, tmp_pa
     monkeypatch.setattr(nodes.DiverseBatch, "hidden", hidden)
     for digest in ("a" * 64, "b" * 64):
         patched = nodes.DiverseBatch.execute(Model(), **SAVED, begin_with=digest).result[0]
-        store = patched.wrappers[1][2]._store
+        store = patched.wrappers[1][2].store
         assert (store.begin_with, store.images) == (digest, tmp_path / "output")
         store.note(f"{digest} nothing")
         assert node["widgets_values"] == [*SAVED.values(), f"{digest} nothing"]

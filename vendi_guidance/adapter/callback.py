@@ -74,8 +74,7 @@ class VendiGuidance(PipelineCallback):
 
     Raises:
         ValueError: a value is out of range; the message names it.
-        TypeError: a setting does not exist or belongs to the other algorithm, or `undistilled` is
-            not a network.
+        TypeError: a setting does not exist or belongs to the other algorithm.
 
     Example:
         >>> from vendi_guidance import Published, VendiGuidance
