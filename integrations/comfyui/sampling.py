@@ -14,7 +14,7 @@ first run and go on in later ones.
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -147,6 +147,7 @@ class _Run:
     own_model: InitVar[Any]
     x: Tensor
     sigmas: Tensor
+    _: KW_ONLY
     extra_args: dict[str, Any]
     callback: Callable[[dict[str, Any]], None] | None
     options: dict[str, Any]
