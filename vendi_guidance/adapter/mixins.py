@@ -87,11 +87,7 @@ class DiversityGuided:
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """How a call with these arguments would be guided, and why: see `VendiGuidance.explain`."""
-
-        def call(stop: Callable[..., Any]) -> None:
-            self(*args, **kwargs, **self.watched(stop))
-
-        return self.guidance.explanation_of(call)
+        return self.guidance.explanation_of(lambda: self(*args, **kwargs))
 
     @property
     def config(self) -> Any:
