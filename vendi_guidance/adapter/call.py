@@ -188,7 +188,6 @@ class Call:
         watch = self.watch
         if watch is not None and watch.scheduler is pipeline.scheduler and watch.is_here:
             return watch.steps > 0
-        self.close()
         self.open(pipeline)
         return False
 

@@ -132,12 +132,8 @@ class VendiGuidance(PipelineCallback):
     @property
     def tensor_inputs(self) -> list[str]:
         """The tensors that diffusers passes to the callback."""
-        return ["latents"] if self.prompt_input is None else ["latents", self.prompt_input]
-
-    @property
-    def prompt_input(self) -> str | None:
-        """The name of the tensor that identifies prompts, or None if they are not compared."""
-        return self._prompt_input or ("prompt_embeds" if self.settings.is_conditional else None)
+        name = self._prompt_input or ("prompt_embeds" if self.settings.is_conditional else None)
+        return ["latents"] if name is None else ["latents", name]
 
     def on(
         self,
@@ -179,7 +175,7 @@ class VendiGuidance(PipelineCallback):
         """Arguments of a call whose callback returns guided tensors, then the user's, who gets
         `inputs`."""
         names = self.tensor_inputs
-        if self.prompt_input is not None and self._prompt_input is None:
+        if self._prompt_input is None and self.settings.is_conditional:
             names = ["latents", *prompt_inputs(pipeline)]
 
         # diffusers' MultiPipelineCallbacks passes all tensors to each callback, not only its
