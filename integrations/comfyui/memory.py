@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.samples import unit_rows
 from vendi_guidance.guidance.window import Finished, SlidingWindow
-from vendi_guidance.storage.files import keep_memory, memory_name, sha256_of
+from vendi_guidance.storage.files import memory_name, sha256_of, whole_file
 from vendi_guidance.storage.tensors import load_tensors
 
 BATCH = "this batch"
@@ -31,42 +32,33 @@ SIZE = 300
 NOTHING = "nothing"
 """In place of a digest, that of an empty memory."""
 
-BEFORE = "before"
-"""Name, in a file's header, of the digest of the file before it."""
-
 logger = logging.getLogger(__name__)
 
-_session: dict[str, str] = {}
-"""Digests of memories that last as long as the process, by name, kind of sample, model, prompt."""
+_session = TemporaryDirectory(prefix="vendi-guidance-")
+"""The folder of memories that last as long as the process."""
 
 
 @dataclass(frozen=True)
 class MemoryStore:
     """Loads and saves the memories of a node while one workflow runs, one for each kind of sample.
 
-    Attributes:
-        kind: "session" remembers each model's images of a prompt until ComfyUI exits, "this batch"
-            nothing, "file" all images of a kind for good.
-        name: name of the memory; nodes with the same name share it.
-        folder: has a copy of the last file of each memory of the kind "file".
-        images: where images are saved; `memory` there has the files.
-        begin_with: what `note` was called with: begin so again, and let no other workflow see what
-            is remembered from there. Empty to begin with what is remembered.
-        note: called with the digests of what samplings began with, in their order.
-
     Raises:
         ValueError: an unknown kind, a name that is needed and is not a valid file name, or no
             digests in `begin_with`.
     """
 
+    # "session" remembers each model's images of a prompt until ComfyUI exits, "this batch" nothing,
+    # "file" all images of a kind for good
     kind: str
-    name: str
-    folder: Path
-    images: Path = Path()
+    name: str  # nodes with the same name share a memory
+    folder: Path  # has a file with the digest of each memory of the kind "file"
+    images: Path = Path()  # where images are saved; `memory` there has the files
+    # what `note` was called with: begin so again, and let no other workflow see what is remembered
+    # from there. Empty to begin with what is remembered
     begin_with: str = ""
-    note: Callable[[str], None] = lambda text: None
-    _first: dict[str, str] = field(default_factory=dict, init=False)  # digests, like _session's
-    _last: dict[str, str] = field(default_factory=dict, init=False)
+    note: Callable[[str], None] = lambda text: None  # told what samplings began with, in order
+    _first: dict[Path, str] = field(default_factory=dict, init=False)  # digests
+    _last: dict[Path, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -95,56 +87,49 @@ class MemoryStore:
         """
         if not self.is_lasting:
             return Memory(_window())
-        key = self._key(sample, of)
-        self._last[key] = digest = self._digest(key, sample)
-        self._first.setdefault(key, digest)
+        memory = self._file(sample, of)
+        digest = memory.read_text() if memory.exists() else NOTHING
+        if self.begin_with:
+            given = dict(enumerate(self.begin_with.split()))
+            digest = self._last.get(memory, given.get(len(self._first), NOTHING))
+        self._last[memory] = digest
+        self._first.setdefault(memory, digest)
         self.note(" ".join(self._first.values()))
         return Memory(self._recall(digest, sample))
 
     def add(self, finished: list[Finished], sample: str, of: str = "") -> None:
         """Remember finished samples, after those of the memory that was loaded. A failure is only
         logged, because the samples are finished."""
-        if not (finished and self.is_lasting):
+        if not finished:
             return
-        key, new = self._key(sample, of), self.images / memory_name("new")
-        about = {BEFORE: self._last[key], "sample": sample}
+        memory, new = self._file(sample, of), self.images / memory_name("new")
         window = _window(len(finished[0][0]))
         window.append(*finished[0])
         try:
             new.parent.mkdir(parents=True, exist_ok=True)
-            window.save(new, about)
-            self._last[key] = new.replace(self.images / memory_name(sha256_of(new))).stem
-            if self.kind == "file" and not self.begin_with:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                window.save(self._path(sample), about)
+            window.save(new, {"before": self._last[memory], "sample": sample})
+            digest = new.replace(self.images / memory_name(sha256_of(new))).stem
+            self._last[memory] = digest
+            if not self.begin_with:
+                memory.parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(memory) as temporary:
+                    temporary.write_text(digest)
         except OSError as error:
             logger.warning("the new images are not remembered: %s", error)
-        if self.kind == "session" and not self.begin_with:
-            _session[key] = self._last[key]
 
     def forget(self) -> None:
         """Empty all memories of this kind and name. OSError if a file cannot be deleted."""
-        if self.kind == "session":
-            for key in [*_session]:
-                if key.rsplit(" ", 4)[0] == self.name:
-                    _session.pop(key, None)
-        elif self.kind == "file":
-            for path in self.folder.glob("*.safetensors"):
-                if path.stem.rsplit(" ", 3)[0] == self.name:
-                    path.unlink()
+        for path in self._folder.glob("*.txt"):
+            if self.is_lasting and path.stem.rsplit(" ", 4)[0] == self.name:
+                path.unlink()
 
-    def _digest(self, key: str, sample: str) -> str:
-        """The digest of what a sampling begins with."""
-        if self.begin_with:
-            given = dict(enumerate(self.begin_with.split()))
-            return self._last.get(key, given.get(len(self._first), NOTHING))
-        if self.kind == "session":
-            return _session.get(key, NOTHING)
-        path = self._path(sample)
-        if not path.exists():
-            return NOTHING
-        load_tensors(path, ())  # raises if it is damaged
-        return keep_memory(self.images, path).stem
+    @property
+    def _folder(self) -> Path:
+        return Path(_session.name) if self.kind == "session" else self.folder
+
+    def _file(self, sample: str, of: str) -> Path:
+        """The file with a memory's digest."""
+        return self._folder / f"{self.name} {sample} {of if self.kind == 'session' else 'all'}.txt"
 
     def _recall(self, digest: str, sample: str) -> SlidingWindow:
         """The samples of the file with this digest and of those before it, added at once, so that a
@@ -158,22 +143,14 @@ class MemoryStore:
                 logger.warning("%s is gone, and what was remembered up to it", path)
                 break
             header, _ = load_tensors(path, ())
-            if header.get("sample", sample) != sample:  # the workflow has changed
+            if header["sample"] != sample:  # the workflow has changed
                 break
             part = SlidingWindow.load(path, "cpu")
-            for shape in part.shapes:
-                features, prompts = part.of_shape(shape).oldest_first()
-                found.insert(0, (features.unflatten(1, shape), prompts))
-            digest = header.get(BEFORE, NOTHING)
+            found.insert(0, (part.features.unflatten(1, part.latent_shape), part.prompts))
+            digest = header["before"]
         if found:
             window.append(*(torch.cat(each)[-SIZE:] for each in zip(*found, strict=True)))
         return window
-
-    def _key(self, sample: str, of: str) -> str:
-        return f"{self.name} {sample} {of if self.kind == 'session' else ''}"
-
-    def _path(self, sample: str) -> Path:
-        return self.folder / f"{self.name} {sample}.safetensors"
 
 
 def digest(model: Any, prompts: Tensor) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -24,74 +25,50 @@ BATCHES = "calc_cond_batch"
 """The kind of ComfyUI's wrappers around the evaluation of a list of conditionings."""
 
 
+@dataclass(eq=False)
 class SamplerStep:
-    """A step of the sampler: a `Denoiser`.
+    """A step of the sampler: a `Denoiser`."""
 
-    Args:
-        model: evaluates the network.
-        latents: (b, ...) of which `denoised` is predicted.
-        sigma: of these latents, as a tensor: that of one of `levels`.
-        levels: before and after the step.
-        options: the sampler's `extra_args`.
-        done: number of earlier steps.
-        ahead: levels at which later steps begin.
-        is_undistilled: whether the undistilled model predicts in the rounds.
-        made_by_undistilled: whether it makes the step.
+    model: "Model"
+    latents: Tensor  # (b, ...) of which `denoised` is predicted
+    sigma: Tensor  # of these latents: that of one of `levels`
+    levels: tuple[Level, Level]  # before and after the step
+    options: dict[str, Any]  # the sampler's `extra_args`
+    spent: int
+    ahead: Sequence[float]
+    is_undistilled: bool  # whether the undistilled model predicts in the rounds
+    made_by: Any  # the undistilled model if that makes the step, or None
+    with_cfg: Any = None  # (b, ...) what the sampler was told to be the clean latents
+    clean: Any = None  # (b, ...) the rounds' last prediction; `denoised` where that is not finite
+    asked: Level | None = None  # of the last prediction by `denoise`
+    told: Callable[[Tensor, Tensor], None] = lambda latents, clean: None  # of each of them
+    swapped: Callable[[], AbstractContextManager[None]] = nullcontext  # around each prediction
 
-    Attributes:
-        with_cfg: (b, ...) what the sampler was told to be the clean latents.
-        clean: (b, ...) the latest prediction of the rounds; `denoised` where that is not finite.
-        asked: the level of the last prediction by `denoise`.
-        told: called with latents and what `denoise` predicts of them.
-        swapped: the context of each prediction.
-    """
-
-    with_cfg: Any = None
-    clean: Any = None
-    asked: Level | None = None
-    swapped: Callable[[], AbstractContextManager[None]] = nullcontext
-
-    def __init__(
-        self,
-        model: "Model",
-        latents: Tensor,
-        sigma: Tensor,
-        levels: tuple[Level, Level],
-        options: dict[str, Any],
-        done: int,
-        ahead: Sequence[Level],
-        is_undistilled: bool,
-        made_by_undistilled: bool,
-    ) -> None:
-        self.levels, self.made_by_undistilled = levels, made_by_undistilled
-        self.spent = 1 + done
-        self.ahead = [level.ratio for level in ahead]
-        self.has_prompt = has_tokens(model.guider)
-        self.at, self.is_joint = model.at, model.is_joint
-        self.evaluations_per_step = model.evaluations_per_step
-        self.told: Callable[[Tensor, Tensor], None] = lambda latents, clean: None
-        self._model, self._latents, self._sigma = model, latents, sigma
-        self._options, self._is_undistilled = options, is_undistilled
+    def __post_init__(self) -> None:
+        self.at, self.is_joint = self.model.at, self.model.is_joint
+        self.evaluations_per_step = self.model.evaluations_per_step
+        self.has_prompt = has_tokens(self.model.guider)
+        self.made_by_undistilled = self.made_by is not None
 
     def settle(self, may_be_off: bool) -> bool:
-        return self._is_undistilled
+        return self.is_undistilled
 
     @cached_property
     def denoised(self) -> Tensor:
         """(b, ...) clean latents predicted without CFG. Takes an evaluation, unless they were set
         from the sampler's."""
-        return self._predicted(self._latents, self._sigma)
+        return self._predicted(self.latents, self.sigma)
 
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
     ) -> Tensor:
-        if len(latents) > len(self._latents):
-            parts = latents.split(len(self._latents))
+        if len(latents) > len(self.latents):
+            parts = latents.split(len(self.latents))
             return torch.cat([self.denoise(part, level, perturb) for part in parts])
         self.asked = level = level or self.levels[0]
-        is_own = level == self._model.level(self._sigma)
-        sigma = self._sigma if is_own else self._sigma.new_tensor(level.noise)
-        with perturbed(self._model.guider, len(latents), perturb):
+        is_own = level == self.model.level(self.sigma)
+        sigma = self.sigma if is_own else self.sigma.new_tensor(level.noise)
+        with perturbed(self.model.guider, len(latents), perturb):
             clean = self._predicted(latents, sigma)
         self.told(latents, clean)
         return clean
@@ -99,21 +76,13 @@ class SamplerStep:
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         self.clean = where_finite(clean, self.denoised)
 
-    def made_at_first_order(self) -> Tensor:
-        """(b, ...) latents after the step as Euler's method makes it."""
-        start, end = self.levels
-        noise = (self._latents - start.signal * self.with_cfg) / start.noise
-        return end.mix(self.with_cfg, noise)
-
     def predicted_with(self, share_of_cfg: float) -> Prediction:
         """The step with this share of CFG, which takes an evaluation."""
-        return Prediction(
-            self._predicted(self._latents, self._sigma, share_of_cfg), *self.levels[1]
-        )
+        return Prediction(self._predicted(self.latents, self.sigma, share_of_cfg), *self.levels[1])
 
     def _predicted(self, latents: Tensor, sigma: Tensor, share: float = 0.0) -> Tensor:
         with self.swapped():
-            return self._model.evaluate(latents, sigma.expand(len(latents)), share, **self._options)
+            return self.model.evaluate(latents, sigma.expand(len(latents)), share, **self.options)
 
 
 class Model:
@@ -271,3 +240,43 @@ def _cfg_scaled(guider: Any, share: float) -> Iterator[dict[str, float]]:
 
     with patched(guider, "predict_noise", scaled):
         yield found
+
+
+@contextmanager
+def model_swapped(guider: Any, undistilled: Any, latents: Tensor) -> Iterator[None]:
+    """Make a guider evaluate another model while the context lasts. ComfyUI loads it: beside the
+    guider's own model if both fit in memory, else in its place.
+
+    Args:
+        guider: the sampler's guider.
+        undistilled: a ModelPatcher, which may share the weights of the guider's own, without its
+            LoRAs; None keeps the guider's own.
+        latents: latents of the shape that the model will be given.
+
+    Raises:
+        ValueError: the two models are of different classes.
+    """
+    if undistilled is None:
+        yield
+        return
+    own, before = guider.model_patcher, guider.inner_model
+    if type(undistilled.model) is not type(before):
+        raise ValueError(
+            f"undistilled is a {type(undistilled.model).__name__}, but the sampler's model is a "
+            f"{type(before).__name__}: connect the model that this one was distilled from"
+        )
+    try:
+        guider.inner_model = _load(undistilled, guider, latents)
+        undistilled.pre_run()
+        yield
+    finally:
+        undistilled.cleanup()
+        guider.inner_model = _load(own, guider, latents)
+        guider.inner_model.current_patcher = own
+
+
+def _load(patcher: Any, guider: Any, latents: Tensor) -> Any:
+    """Load a patcher's model, with its weights and LoRAs, onto its device."""
+    from comfy.sampler_helpers import prepare_sampling
+
+    return prepare_sampling(patcher, latents.shape, guider.conds, guider.model_options)[0]

@@ -92,9 +92,8 @@ class DiverseBatch(io.ComfyNode):
     ) -> bool | str:
         """True, or an error message. ComfyUI calls this before it runs a workflow, without the
         inputs that are linked: their values are not known yet."""
-        if not 0 <= diversity <= 1:
-            return f"diversity must be between 0 and 1, got {diversity}"
         try:
+            Rounds(diversity=diversity)
             MemoryStore(memory if diversity else BATCH, memory_name, Path(), begin_with=begin_with)
         except ValueError as error:
             return str(error)
@@ -119,16 +118,15 @@ class DiverseBatch(io.ComfyNode):
         undistilled: Any = None,
         begin_with: str = "",
     ) -> Any:
-        answer = cls.validate_inputs(diversity, memory, memory_name, begin_with)
-        if answer is not True:  # linked inputs were not checked before
-            raise ValueError(answer)
+        # linked inputs were not checked before
+        settings = Rounds(diversity=diversity, objective=objective)
+        images, note = Path(folder_paths.get_output_directory()), partial(record, cls.hidden)
+        kind = BATCH if settings.is_off else memory
+        store = MemoryStore(kind, memory_name, _folder(), images, begin_with, note)
         patched = model.clone()
         for kind in (WrappersMP.OUTER_SAMPLE, WrappersMP.SAMPLER_SAMPLE):
             patched.remove_wrappers_with_key(kind, KEY)  # the last node replaces earlier ones
-        if diversity > 0:
-            settings = Rounds(diversity=diversity, objective=objective)
-            images, note = Path(folder_paths.get_output_directory()), partial(record, cls.hidden)
-            store = MemoryStore(memory, memory_name, _folder(), images, begin_with, note)
+        if not settings.is_off:
             tell = partial(show, getattr(cls.hidden, "unique_id", None))
             wrapper = DiverseSampling(settings, store, undistilled, tell)
             patched.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, KEY, keep_schedule)

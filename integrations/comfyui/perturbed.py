@@ -25,22 +25,11 @@ def has_tokens(guider: Any) -> bool:
 
 @contextmanager
 def perturbed(guider: Any, count: int, perturb: Perturb | None) -> Iterator[None]:
-    """Change a guider's token embeddings, independently for each sample.
-
-    Args:
-        count: number of samples.
-        perturb: see `Perturb`; None changes nothing.
-
-    Raises:
-        ValueError: the prompts have no token embeddings.
-    """
+    """Change a guider's token embeddings, independently for each of `count` samples; None changes
+    nothing."""
     if perturb is None:
         yield
         return
-    if not has_tokens(guider):
-        raise ValueError(
-            "the conditioning has no token embeddings, so the prompt cannot be perturbed"
-        )
     before = guider.conds
     positive = [_perturbed(cond, count, perturb) for cond in _positive(guider)]
     guider.conds = {**before, "positive": positive}

@@ -14,9 +14,8 @@ first run and go on in later ones.
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -28,9 +27,8 @@ from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Prediction, Step
 
 from .memory import MemoryStore, digest
-from .model import Model, SamplerStep
+from .model import Model, SamplerStep, model_swapped
 from .schedule import KEY, whole_schedule
-from .undistilled import model_swapped
 
 ALWAYS = "disable_cfg1_optimization"
 """The model option that evaluates negative prompts at CFG 1 too."""
@@ -45,28 +43,16 @@ NO_LONE_STEPS = "unipc"
 ALONE = "one image, with nothing to differ from: as without this node\n"
 
 
+@dataclass(eq=False)
 class DiverseSampling:
-    """A wrapper of `sampler.sample` (`WrappersMP.SAMPLER_SAMPLE`).
+    """A wrapper of `sampler.sample` (`WrappersMP.SAMPLER_SAMPLE`)."""
 
-    Args:
-        settings: settings of the rounds.
-        store: keeps finished samples between runs.
-        undistilled: model that predicts in the rounds; None for the sampler's own.
-        show: called with what the node should say.
-    """
-
-    def __init__(
-        self,
-        settings: Rounds,
-        store: MemoryStore,
-        undistilled: Any = None,
-        show: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._undistilled = undistilled
-        self._show = show
-        self._unfinished: dict[str, tuple[float, Engine]] = {}  # the sigma of the first run first
+    settings: Rounds
+    store: MemoryStore
+    undistilled: Any = None  # model that predicts in the rounds; None for the sampler's own
+    show: Callable[[str], None] = lambda text: None  # called with what the node should say
+    # by image: the sigma at which its first run began, and what guides it
+    _unfinished: dict[str, tuple[float, Engine]] = field(default_factory=dict, init=False)
 
     def __call__(
         self,
@@ -97,12 +83,12 @@ class DiverseSampling:
         prompts = features_of_conds(guider.conds, noise)
         shape = "x".join(map(str, noise.shape[1:]))
         kind = f"{type(guider.inner_model).__name__} {shape} {prompts.shape[1]}"
-        of = digest(guider.inner_model, prompts if self._settings.is_conditional else prompts[:0])
-        memory, start = self._store.load(kind, of), float(sigmas[0])
+        of = digest(guider.inner_model, prompts if self.settings.is_conditional else prompts[:0])
+        memory, start = self.store.load(kind, of), float(sigmas[0])
         image = f"{len(noise)} {kind} {of}"
         began, engine = self._unfinished.get(image, (0.0, None))
         if engine is None or noise.any() or start >= began:
-            began, engine = start, Engine(self._settings, memory)
+            began, engine = start, Engine(self.settings, memory)
         if len(noise) == 1 and len(memory.window) == 0:  # nothing to differ from
             samples = executor(guider, sigmas, extra_args, callback, noise, *others, **named)
             text = ALONE
@@ -111,9 +97,10 @@ class DiverseSampling:
             schedule = whole_schedule(whole, is_continued=not noise.any())
             told = _Progress(callback)
 
-            def sample(function: Callable[..., Tensor], *given: Any, **options: Any) -> Tensor:
-                own = engine, guider, prompts, noise, *schedule, told, self._undistilled
-                return _Run(*own, function, *given, **options).samples()
+            def sample(*given: Any, extra_args: Any, callback: Any = None, **how: Any) -> Tensor:
+                own = engine, guider, prompts, noise, *schedule, told, self.undistilled
+                run = _Run(*own, *given, extra_args=extra_args, callback=callback, options=how)
+                return run.samples()
 
             with patched(sampler, "sampler_function", partial(partial, sample)):
                 reported = callback and told
@@ -122,89 +109,70 @@ class DiverseSampling:
         if engine.guides_own_steps and (start < began or not is_finished):
             kept = {**self._unfinished, image: (began, engine)}
             self._unfinished = dict([*kept.items()][-UNFINISHED:])
-        if is_finished and self._store.is_lasting:
+        if is_finished and self.store.is_lasting:
             with memory.holding() as finished:
                 memory.add(samples, prompts)
-            self._store.add(finished, kind, of)
+            self.store.add(finished, kind, of)
             memory.commit(finished)
             text += f"{len(memory.window)} remembered"
-        self._show(text)
+        self.show(text)
         return samples
 
 
+@dataclass
 class _Progress:
-    """A sampler's callback (step, x0, x, steps) that counts evaluations of the rounds as steps.
+    """A sampler's callback (step, x0, x, steps) that counts evaluations of the rounds as steps."""
 
-    Attributes:
-        rounds: number of evaluations that the rounds take.
-        done: number of them made so far.
-    """
-
-    rounds = done = 0
-
-    def __init__(self, callback: Callable[..., None]) -> None:
-        self._callback = callback
+    callback: Callable[..., None]
+    rounds: int = 0  # evaluations that the rounds take
+    done: int = 0  # of them, so far
 
     def __call__(self, index: int, denoised: Tensor, x: Tensor, steps: int) -> None:
-        self._callback(index + self.done, denoised, x, steps + self.rounds)
+        self.callback(index + self.done, denoised, x, steps + self.rounds)
 
 
+@dataclass
 class _Run:
-    """One run of a sampler, from noise to samples or from one noise level to another.
+    """One run of a sampler, from noise to samples or from one noise level to another."""
 
-    Args:
-        engine: guides this run.
-        guider: evaluates the model.
-        prompts: (b, m) prompt embeddings.
-        noise: (b, ...) of the samples; zero where the latents contain noise already.
-        schedule, first: see `whole_schedule`.
-        progress: counts the evaluations of the rounds.
-        undistilled: see `DiverseSampling`.
-        function: the sampler's, which is called with the others.
-    """
+    engine: Engine
+    guider: Any
+    prompts: Tensor  # (b, m) embeddings
+    noise: Tensor  # (b, ...) of the samples; zero where the latents contain noise already
+    schedule: Tensor  # this and the next: see `whole_schedule`
+    first: int
+    progress: _Progress  # counts the evaluations of the rounds
+    undistilled: Any  # see `DiverseSampling`
+    function: Callable[..., Tensor]  # the sampler's, which is called with the others
+    own_model: InitVar[Any]
+    x: Tensor
+    sigmas: Tensor
+    _: KW_ONLY
+    extra_args: dict[str, Any]
+    callback: Callable[[dict[str, Any]], None] | None
+    options: dict[str, Any]
 
-    def __init__(
-        self,
-        engine: Engine,
-        guider: Any,
-        prompts: Tensor,
-        noise: Tensor,
-        schedule: Tensor,
-        first: int,
-        progress: _Progress,
-        undistilled: Any,
-        function: Callable[..., Tensor],
-        model: Any,
-        x: Tensor,
-        sigmas: Tensor,
-        extra_args: dict[str, Any],
-        callback: Callable[[dict[str, Any]], None] | None = None,
-        **options: Any,
-    ) -> None:
-        self._engine, self._prompts, self._first = engine, prompts, first
-        self._progress, self._undistilled = progress, undistilled
-        self._function, self._options = function, options
-        self._x, self._sigmas, self._extra_args, self._callback = x, sigmas, extra_args, callback
-        self._model = Model(model, engine, guider)
-        self._schedule = schedule.to(sigmas)
-        self._levels = [self._model.level(sigma) for sigma in self._schedule]
+    def __post_init__(self, own_model: Any) -> None:
+        self._model = Model(own_model, self.engine, self.guider)
+        self.schedule = self.schedule.to(self.sigmas)
+        self._levels = [self._model.level(sigma) for sigma in self.schedule]
         # the last step ends at 0
-        self._count = len(schedule) - (1 if schedule[-1] == 0 else 0)
+        self._count = len(self.schedule) - (1 if self.schedule[-1] == 0 else 0)
         # whether the latents contain noise left by an earlier run; at the highest level there was
         # none: the latents came with their own noise
-        is_lower = first > 0 or self._levels[0].ratio < 0.99 * self._model.at(math.inf).ratio
-        self._is_continued = is_lower and not noise.any()
-        self._noise = noise if noise.any() else x
+        is_lower = self.first > 0 or self._levels[0].ratio < 0.99 * self._model.at(math.inf).ratio
+        self._is_continued = is_lower and not self.noise.any()
+        self._noise = self.noise if self.noise.any() else self.x
         if self._is_continued:
             # ComfyUI draws it from the seed alone, so that it can be drawn again
-            generator = torch.Generator().manual_seed(extra_args.get("seed") or 0)
-            self._noise = torch.randn(x.shape, generator=generator)
+            generator = torch.Generator().manual_seed(self.extra_args.get("seed") or 0)
+            self._noise = torch.randn(self.x.shape, generator=generator)
 
     def samples(self) -> Tensor:
         """(b, ...) latents, guided."""
-        x, engine, model = self._x, self._engine, self._model
-        always = self._extra_args.get("model_options", {}).get(ALWAYS, False)
-        model.count_conditions(x[:1], self._schedule[: self._count], **{ALWAYS: always})
+        x, engine, model = self.x, self.engine, self._model
+        always = self.extra_args.get("model_options", {}).get(ALWAYS, False)
+        model.count_conditions(x[:1], self.schedule[: self._count], **{ALWAYS: always})
         known = self._decide() if engine.way is None else None
         if engine.guides_own_steps:
             return self._with_own_steps()
@@ -212,101 +180,95 @@ class _Run:
         follows = engine.facts is not None and engine.facts.is_distilled
         split = self._step_of_rounds(follows)
         model.rounds_are_made = split < 0
-        if engine.way is None or not 0 <= split < len(self._sigmas) - 1:
+        if engine.way is None or not 0 <= split < len(self.sigmas) - 1:
             return self._part(x)
-        self._progress.rounds = engine.way.evaluations(self._due(x, split, follows))
+        at, before = split + self.first, split + self.first - follows
+        place = at, (self._levels[before], self._levels[at]), before
+        self.progress.rounds = engine.way.evaluations(self._step(x, *place))
         if split > 0:
             x, known = self._part(x, end=split), None
-        step = self._due(x, split, follows)
-        return self._part(self._after_rounds(step, split, known), split, seeds=1)
+        return self._part(self._after_rounds(self._step(x, *place), split, known), split, seeds=1)
 
     def _part(
         self, x: Tensor, begin: int = 0, end: int | None = None, seeds: int = 0, **how: Any
     ) -> Tensor:
         """Run the sampler from one of the run's sigmas to another. With the same seed it would
         repeat the noise of its first step: after `seeds` earlier parts it has another one."""
-        own_args, tell = {**self._extra_args}, self._callback  # samplers add to the arguments
+        own_args, tell = {**self.extra_args}, self.callback  # samplers add to the arguments
         for _ in range(seeds):
-            own_args["seed"] = _next_seed(own_args.get("seed"))
+            hashed = hashlib.sha256(f"{own_args.get('seed')}".encode()).digest()
+            own_args["seed"] = int.from_bytes(hashed[:7], "big")
         told = tell and (lambda state: tell({**state, "i": state["i"] + begin}))
-        sigmas, how = self._sigmas[begin : None if end is None else end + 1], self._options | how
-        return self._function(self._model, x, sigmas, extra_args=own_args, callback=told, **how)
+        sigmas, how = self.sigmas[begin : None if end is None else end + 1], self.options | how
+        return self.function(self._model, x, sigmas, extra_args=own_args, callback=told, **how)
 
-    def _step(self, index: int, before: Level, after: Level, x: Tensor, at: int) -> Step:
-        """A step between two levels, with latents at the sigma `at` of the schedule."""
-        given = self._model, x, self._schedule[at], (before, after), self._extra_args, at
+    def _step(
+        self,
+        x: Tensor,
+        at: int,
+        levels: tuple[Level, Level] | None = None,
+        index: int | None = None,
+    ) -> Step:
+        """The step from the schedule's sigma `at`, whose latents are x; or one of another index,
+        between other levels."""
+        # the undistilled model makes the first step with CFG, where an image begins
+        is_first = at == 0 and not self._is_continued and self._model.evaluations_per_step > 1
         network = SamplerStep(
-            *given,
-            ahead=self._levels[at + 1 : self._count],
-            is_undistilled=self._undistilled is not None,
-            made_by_undistilled=at == 0 and self._is_begun_by_undistilled,
+            self._model,
+            x,
+            self.schedule[at],
+            levels or (self._levels[at], self._levels[at + 1]),
+            self.extra_args,
+            spent=at + 1,
+            ahead=[level.ratio for level in self._levels[at + 1 : self._count]],
+            is_undistilled=self.undistilled is not None,
+            made_by=self.undistilled if is_first else None,
         )
-        return Step(
-            index, self._count, x, prompts=self._prompts, network=network, first=self._noise
-        )
-
-    def _own_step(self, index: int, x: Tensor) -> Step:
-        """The step of this index in the schedule, from these latents."""
-        return self._step(index, self._levels[index], self._levels[index + 1], x, index)
+        index, count = at if index is None else index, self._count
+        return Step(index, count, x, prompts=self.prompts, network=network, first=self._noise)
 
     def _decide(self) -> Tensor | None:
         """Decide at the first step that is seen, before it is made, how the image is guided.
-        Returns what is predicted there without CFG, if that was found on the way."""
-        step = self._own_step(self._first, self._x)
+        Returns what the sampler's own model predicts there without CFG, if that was found."""
+        step = self._step(self.x, self.first)
         network: Any = step.network
-        made_by = self._undistilled if network.made_by_undistilled else None
-        network.swapped = partial(model_swapped, self._model.guider, made_by, self._x)
-        self._engine.observe(step, self._is_continued)
-        if made_by is not None:  # the sampler's own has not predicted yet
-            return None
+        network.swapped = partial(model_swapped, self.guider, network.made_by, self.x)
+        self.engine.observe(step, self._is_continued)
         known = vars(network).get("denoised")
-        if known is not None and (self._share_of(step) == 0 or self._model.cfg == 1):
-            self._expect(self._x, known)
+        if network.made_by_undistilled or known is None:
+            return None
+        if self._model.cfg == 1 or self._share_of(step) == 0:
+            self._expect(self.x, known)
         return known
 
     def _share_of(self, step: Step) -> float:
         """The share of CFG at a step before rounds."""
         network: Any = step.network
-        return (
-            0.0 if (way := self._engine.way) is None else way.share_of_cfg(network.levels[0].ratio)
-        )
+        way = self.engine.way
+        return 0.0 if way is None else way.share_of_cfg(network.levels[0].ratio)
 
     def _expect(self, x: Tensor, prediction: Tensor) -> None:
-        self._model.expect(x, self._extra_args.get("model_options"), prediction)
-
-    @property
-    def _is_begun_by_undistilled(self) -> bool:
-        """Whether the undistilled model, if one was given, makes the first step: with CFG, where an
-        image begins."""
-        is_first = self._first == 0 and not self._is_continued
-        return self._undistilled is not None and is_first and self._model.evaluations_per_step > 1
+        self._model.expect(x, self.extra_args.get("model_options"), prediction)
 
     def _with_own_steps(self) -> Tensor:
         """Run the sampler for one step at a time, and move the samples after it, as long as that is
         due; then for all that are left."""
-        x, done, last = self._x, 0, len(self._sigmas) - 1
-        while done < last:
-            step = self._own_step(self._first + done, x)
-            if not self._engine.is_due(step):
+        x = self.x
+        for done in range(len(self.sigmas) - 1):
+            step = self._step(x, self.first + done)
+            if not self.engine.is_due(step):
                 return self._part(x, done, seeds=done)
             network: Any = step.network
             self._model.own_step = network
-            made_by = self._undistilled if network.made_by_undistilled else None
-            with model_swapped(self._model.guider, made_by, x):
+            with model_swapped(self.guider, network.made_by, x):
                 # without a bar in the console for each step
                 x = self._part(x, done, done + 1, seeds=done, disable=True)
-            if NO_LONE_STEPS in getattr(self._function, "__name__", ""):
-                x = network.made_at_first_order()
-            prediction = Prediction(network.with_cfg, *network.levels[1])
-            x = self._engine.modify(replace(step, latents=x, prediction=prediction)).latents
-            done += 1
+            (start, end), clean = network.levels, network.with_cfg
+            if NO_LONE_STEPS in getattr(self.function, "__name__", ""):  # as Euler's method does
+                x = end.mix(clean, (step.latents - start.signal * clean) / start.noise)
+            step = replace(step, latents=x, prediction=Prediction(clean, *end))
+            x = self.engine.modify(step).latents
         return x
-
-    def _due(self, x: Tensor, split: int, follows: bool) -> Step:
-        """The step at whose latents rounds are made, before the sigma at `split`."""
-        index = split + self._first
-        before = index - follows
-        return self._step(before, self._levels[before], self._levels[index], x, index)
 
     def _after_rounds(self, step: Step, split: int, known: Tensor | None) -> Tensor:
         """The latents of a step after rounds. `known` is what is predicted for them before, if it
@@ -314,40 +276,37 @@ class _Run:
         network: Any = step.network
 
         def told(latents: Tensor, clean: Tensor) -> None:
-            self._progress.done += 1
-            if self._callback:  # raises if the user interrupts the run
-                state = {"x": latents, "denoised": clean, "sigma": self._sigmas[split]}
-                self._callback({"i": split - 1, **state})
+            self.progress.done += 1
+            if self.callback:  # raises if the user interrupts the run
+                state = {"x": latents, "denoised": clean, "sigma": self.sigmas[split]}
+                self.callback({"i": split - 1, **state})
 
         # before another model is evaluated
         network.denoised = network.denoised if known is None else known
         if (share := self._share_of(step)) and self._model.evaluations_per_step > 1:
             step = replace(step, prediction=network.predicted_with(share))
         network.told = told
-        with model_swapped(self._model.guider, self._undistilled, step.latents):
-            x = self._engine.modify(step).latents
-        if self._undistilled is None and network.asked == network.levels[1]:
+        with model_swapped(self.guider, self.undistilled, step.latents):
+            x = self.engine.modify(step).latents
+        if self.undistilled is None and network.asked == network.levels[1]:
             self._expect(x, network.clean)  # the sampler's own prediction
         return x
 
     def _step_of_rounds(self, follows: bool) -> int:
         """Index of the step of this run before which rounds are due: negative if an earlier run
         made them, past the last step if a later run will."""
-        levels = self._levels
+        levels, last = self._levels, len(self._levels) - 2
 
-        def is_due(index: int, before: Level, after: Level) -> bool:
-            return self._engine.is_due(self._step(index, before, after, self._x, index))
+        def is_passed(at: int) -> bool:
+            return self.engine.is_due(self._step(self.x, at, (levels[at], levels[at]), -1))
 
         # if the steps of an earlier run are unknown, it made the rounds if it reached their level
-        is_unknown = self._first == 0 and self._is_continued
-        if is_unknown and is_due(-1, levels[0], levels[0]):
+        if self.first == 0 and self._is_continued and is_passed(0):
             return -1
-        for index, (before, after) in enumerate(pairwise(levels)):
-            if is_due(index, before, after):
-                return index - self._first + follows
-        last = len(levels) - 2
-        is_passed = levels[last].signal > 0 and is_due(-1, levels[-1], levels[-1])
-        return last if is_passed else len(levels)
+        for index in range(last + 1):
+            if self.engine.is_due(self._step(self.x, index)):
+                return index - self.first + follows
+        return last if levels[last].signal > 0 and is_passed(-1) else len(levels)
 
 
 def features_of_conds(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Tensor) -> Tensor:
@@ -369,8 +328,3 @@ def features_of_conds(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: T
     alike = [row for row in rows if row.shape[1] == rows[0].shape[1]]
     each = [row.repeat(-(-len(noise) // len(row)), 1)[: len(noise)] for row in alike]
     return torch.stack(each).mean(dim=0).to(noise.device)
-
-
-def _next_seed(seed: int | None) -> int:
-    """A deterministic function of a seed."""
-    return int.from_bytes(hashlib.sha256(f"{seed}".encode()).digest()[:7], "big")

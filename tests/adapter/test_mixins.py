@@ -75,6 +75,15 @@ def test_guidance_can_be_copied_in_the_midst_of_a_call(copied):
     assert torch.equal(generate(pipe, "SDXL"), found)
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_call_is_explained_after_its_first_step_which_may_be_its_last(name, steps):
+    pipe = make(name)
+    given = CASES[name].arguments(PROMPTS) | {"num_inference_steps": steps}
+    assert "noise to signal: from" in pipe.explain(**given)
+    assert pipe.explain(**given, diversity=0) == "not guided: diversity is 0"
+    assert len(pipe.guidance.window) == 0 and pipe.guidance._call is None
+
+
 def test_a_users_callback_gets_what_it_asks_for():
     seen = []
 

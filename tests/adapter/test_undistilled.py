@@ -207,9 +207,9 @@ def test_what_cannot_make_the_rounds_is_refused_before_the_call(pipe, undistille
 
 
 def test_other_values_are_refused():
-    wanted = '^undistilled must be "auto", "adapters", None or a network .* got '
-    for value, error, got in (("a/b", ValueError, "'a/b'"), (3, TypeError, "a int")):
-        with pytest.raises(error, match=wanted + got):
+    wanted = '^undistilled must be "auto", "adapters", None or a network, .* got '
+    for value in ("a/b", 3):
+        with pytest.raises(ValueError, match=f"{wanted}{value!r}"):
             VendiGuidance(undistilled=value)
     pipe, published = distilled(), VendiGuidance(Published(), undistilled="adapters")
     refused(VendiGuidance(undistilled=pipe.unet), pipe, "is the pipeline's own network")

@@ -42,14 +42,14 @@ def read_run(folder: Path) -> Run:
 def at_call(patch: pytest.MonkeyPatch, number: int, act: Callable[[Any], object]) -> None:
     """Call `act` when the pipeline is called for the `number`-th time, from 1."""
     calls = count(1)
-    call_guided = VendiGuidedSDXLPipeline._call_guided
+    attached = VendiGuidedSDXLPipeline._attached
 
     def counted(self: Any, *args: Any) -> Any:
         if next(calls) == number:
             act(self)
-        return call_guided(self, *args)
+        return attached(self, *args)
 
-    patch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
+    patch.setattr(VendiGuidedSDXLPipeline, "_attached", counted)
 
 
 def check_checkpoints(patch: pytest.MonkeyPatch) -> None:

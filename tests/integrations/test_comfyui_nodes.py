@@ -110,8 +110,8 @@ def test_of_two_nodes_in_a_row_the_settings_of_the_last_one_count(nodes, tmp_pat
     twice = patched(nodes, first, objective=objective, memory="file")
     [other, _, (*_, wrapper)] = twice.wrappers
     assert other == others[0]
-    assert (wrapper._settings.diversity, wrapper._settings.objective) == (0.5, objective)
-    assert wrapper._store.kind == "file" and wrapper._store.folder == tmp_path / "vendi_guidance"
+    assert (wrapper.settings.diversity, wrapper.settings.objective) == (0.5, objective)
+    assert wrapper.store.kind == "file" and wrapper.store.folder == tmp_path / "vendi_guidance"
     assert patched(nodes, twice, diversity=0.0).wrappers == others
 
 
@@ -158,7 +158,7 @@ def test_saved_workflows_say_what_an_image_began_with(nodes, monkeypatch, tmp_pa
     monkeypatch.setattr(nodes.DiverseBatch, "hidden", hidden)
     for digest in ("a" * 64, "b" * 64):
         patched = nodes.DiverseBatch.execute(Model(), **SAVED, begin_with=digest).result[0]
-        store = patched.wrappers[1][2]._store
+        store = patched.wrappers[1][2].store
         assert (store.begin_with, store.images) == (digest, tmp_path / "output")
         store.note(f"{digest} nothing")
         assert node["widgets_values"] == [*SAVED.values(), f"{digest} nothing"]
@@ -187,8 +187,9 @@ def test_the_page_can_empty_a_memory(nodes, tmp_path):
     page.add_routes(tmp_path)
     server = sys.modules["server"].PromptServer.instance
     [forget] = [call.args[0] for call in server.routes.post.return_value.call_args_list]
-    for name in ("a Model 4x4 3", "a b Model 4x4 3"):
-        (tmp_path / f"{name}.safetensors").touch()
+    names = [f"{name} Model 4x4 3 all.txt" for name in ("a", "a b")]
+    for name in names:
+        (tmp_path / name).touch()
 
     def ask(**given):
         async def json():
@@ -197,9 +198,10 @@ def test_the_page_can_empty_a_memory(nodes, tmp_path):
         return asyncio.run(forget(SimpleNamespace(json=json)))
 
     assert ask(name="../a")["status"] == 400
+    assert ask(name="a", memory="this batch") == {} and len([*tmp_path.iterdir()]) == 2
     assert ask(name="a") == {}
-    assert [path.name for path in tmp_path.iterdir()] == ["a b Model 4x4 3.safetensors"]
-    server.send_progress_text.assert_called_once_with("nothing remembered", "7")
+    assert [path.name for path in tmp_path.iterdir()] == names[1:]
+    server.send_progress_text.assert_called_with("nothing remembered", "7")
 
 
 def test_comfyui_may_answer_from_its_cache_only_where_nothing_is_remembered(nodes):

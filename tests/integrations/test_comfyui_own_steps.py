@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from integrations.comfyui import memory as memories, sampling
+from integrations.comfyui import sampling
 from integrations.comfyui.sampling import DiverseSampling
 from tests.integrations.test_comfyui_sampling import (
     CFG,
@@ -19,6 +19,7 @@ from tests.integrations.test_comfyui_sampling import (
     Noise,
     Sampler,
     Velocity,
+    _new_session,  # noqa: F401
     diversity,
     draw as with_rounds,
     euler,
@@ -309,8 +310,7 @@ def test_what_a_mask_keeps_is_no_part_of_the_distance(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["session", "file"])
-def test_images_one_at_a_time_differ_from_those_of_the_session(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(memories, "_session", {})
+def test_images_one_at_a_time_differ_from_those_of_the_session(tmp_path, kind):
     said, first, second = [], lone(0), lone(0)
     stock = draw(None, plain := Unet(), **first)
     nodes = [DiverseSampling(Rounds(), memory(tmp_path, kind), None, said.append) for _ in "12"]

@@ -3,6 +3,7 @@
 import sys
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -143,12 +144,24 @@ def writes_into_its_sigmas(model, x, sigmas, extra_args, callback=None, disable=
     return samples
 
 
+@pytest.fixture(autouse=True)
+def _new_session(monkeypatch, tmp_path_factory):
+    folder = SimpleNamespace(name=tmp_path_factory.mktemp("session"))
+    monkeypatch.setattr(memories, "_session", folder)
+
+
 def noise_of(seed):
     return torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed))
 
 
 def memory(tmp_path, kind="this batch", name="test", **given):
     return MemoryStore(kind, name, tmp_path, images_in(tmp_path), **given)
+
+
+def remembered(tmp_path):
+    """The digests of all memories."""
+    folders = Path(memories._session.name), tmp_path
+    return {path.name: path.read_text() for it in folders for path in it.iterdir()}
 
 
 def images_in(tmp_path):
@@ -299,8 +312,7 @@ def test_the_sampler_draws_other_noise_after_the_rounds_than_at_its_first_steps(
 
 
 @pytest.mark.parametrize("kind", ["this batch", "session", "file"])
-def test_a_seed_gives_the_same_samples_unless_the_memory_lasts(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(memories, "_session", {})
+def test_a_seed_gives_the_same_samples_unless_the_memory_lasts(tmp_path, kind):
     first, second = (draw(memory(tmp_path, kind)) for _ in range(2))
     assert torch.equal(first, second) == (kind == "this batch")
     assert bool([*tmp_path.iterdir()]) == (kind == "file")
@@ -322,8 +334,7 @@ def about(prompt, bias=0.0):
 
 
 @pytest.mark.parametrize("kind", memories.KINDS)
-def test_one_image_is_stock_until_one_of_its_prompt_and_model_is_known(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(memories, "_session", {})
+def test_one_image_is_stock_until_one_of_its_prompt_and_model_is_known(tmp_path, kind):
     said = []
 
     def one(seed, guider):
@@ -352,7 +363,6 @@ def test_one_image_is_stock_until_one_of_its_prompt_and_model_is_known(tmp_path,
 @pytest.mark.parametrize("kind", ["session", "file"])
 def test_an_image_is_made_again_from_what_it_began_with(tmp_path, monkeypatch, kind, size):
     """In another process, with other images remembered; twice; and again with a second sampling."""
-    monkeypatch.setattr(memories, "_session", {})
     monkeypatch.setattr(memories, "SIZE", size)
     monkeypatch.setattr(memories._window, "__defaults__", (size,))
 
@@ -369,19 +379,18 @@ def test_an_image_is_made_again_from_what_it_began_with(tmp_path, monkeypatch, k
     assert len(texts[-1].split()) == (2 if kind == "session" else 1)  # of two prompts
     files = sorted(path.name for path in images_in(tmp_path).glob("memory/*"))
     assert {f"{text[:64]}.safetensors" for text in texts[1:]} < {*files}
-    memories._session.clear()
+    memory(tmp_path, kind).forget()
     made([(0, {"seed": 9})], "another")
-    kept = dict(memories._session), [path.read_bytes() for path in tmp_path.iterdir()]
+    kept = remembered(tmp_path)
     for run, (samples, text) in [*zip(runs, first, strict=True)] * 2:
         again = made(run, "another", begin_with=text)
         assert all(map(torch.equal, again, samples)) and said[-1] == text
-    assert kept == (memories._session, [path.read_bytes() for path in tmp_path.iterdir()])
+    assert kept == remembered(tmp_path)
     assert len([*images_in(tmp_path).glob("memory/*")]) == len(files) + 1  # of "another"
 
 
 @pytest.mark.parametrize("kind", ["session", "file"])
-def test_a_missing_file_is_said_before_drawing_with_what_helps(tmp_path, monkeypatch, caplog, kind):
-    monkeypatch.setattr(memories, "_session", {})
+def test_a_missing_file_is_said_before_drawing_with_what_helps(tmp_path, caplog, kind):
     said = []
     stock, *_ = (draw(memory(tmp_path, kind, note=said.append), **lone(0)) for _ in range(3))
     first, second = said[1:]
@@ -400,26 +409,13 @@ def test_a_missing_file_is_said_before_drawing_with_what_helps(tmp_path, monkeyp
     assert said[-1] == memories.NOTHING
 
 
-def test_a_memory_that_an_image_began_with_is_of_its_size_and_model(tmp_path, monkeypatch):
-    monkeypatch.setattr(memories, "_session", {})
+def test_a_memory_that_an_image_began_with_is_of_its_size_and_model(tmp_path):
     said = []
     for seed in range(2):
         draw(memory(tmp_path, "session", note=said.append), **lone(seed))
     store = memory(tmp_path, "session", begin_with=said[-1])
     assert len(store.load("SimpleNamespace 4x4x4 3").window) == 1
     assert len(store.load("SimpleNamespace 4x8x8 3").window) == 0
-
-
-def test_a_file_of_an_earlier_version_goes_on(tmp_path):
-    """It held all samples of a name."""
-    window = SlidingWindow(memories.SIZE, dtype=torch.float16)
-    window.append(torch.randn(SHAPE), torch.eye(3)[:1].expand(len(torch.zeros(SHAPE)), 3))
-    window.save(tmp_path / "test SimpleNamespace 4x4x4 3.safetensors")
-    said = []
-    made = [draw(memory(tmp_path, "file", note=said.append), seed=seed) for seed in range(2)]
-    store = memory(tmp_path, "file", begin_with=said[1])
-    assert torch.equal(draw(store, seed=1), made[1])
-    assert len(store.load("SimpleNamespace 4x4x4 3").window) == 3 * len(made[0])
 
 
 def test_an_sdxl_image_takes_little_room(tmp_path):
@@ -433,15 +429,14 @@ def test_an_sdxl_image_takes_little_room(tmp_path):
 @pytest.mark.parametrize("function", [euler, writes_into_its_sigmas])
 def test_a_file_holds_the_finished_samples(tmp_path, function):
     samples = draw(memory(tmp_path, "file"), function=function, sigmas=SIGMAS.clone())
-    [path] = tmp_path.iterdir()
-    assert path.name == "test SimpleNamespace 4x4x4 3.safetensors"
-    features = SlidingWindow.load(path).features.float()
+    assert [*remembered(tmp_path)] == ["test SimpleNamespace 4x4x4 3 all.txt"]
+    features = SlidingWindow.load(*images_in(tmp_path).glob("memory/*")).features.float()
     torch.testing.assert_close(features, unit_rows(samples.flatten(1)), atol=1e-3, rtol=0)
 
 
 def test_a_damaged_file_is_said_before_drawing_and_an_unwritable_one_afterwards(tmp_path, caplog):
     samples = draw(memory(tmp_path, "file"))
-    [path] = tmp_path.iterdir()
+    [path] = images_in(tmp_path).glob("memory/*")
     path.write_bytes(b"no tensors")
     with pytest.raises(ValueError, match=path.name):
         draw(memory(tmp_path, "file"), guider := Guider())
@@ -514,7 +509,7 @@ def test_two_runs_give_the_image_of_one(tmp_path, cut, sigmas, cfg, runs):
     expected = draw(memory(tmp_path), one, sigmas=sigmas)
     found = in_two_runs(memory(tmp_path, "file"), sigmas, cut, runs, guider=two)
     assert torch.equal(found, expected) and one.seen == two.seen
-    [path] = tmp_path.iterdir()
+    [path] = images_in(tmp_path).glob("memory/*")
     assert len(SlidingWindow.load(path)) == len(found)  # the finished ones alone
 
 

@@ -96,13 +96,13 @@ def test_latents_left_to_a_refiner_are_not_remembered(guided):
         ({"diversity_level": -1}, "^diversity_level must be .* got -1"),
         ({"diversity_memory": "x"}, "^diversity_memory must be one of session, call, got 'x'"),
         ({"diversity_undistilled": "x"}, '^diversity_undistilled must be "auto", "adapters"'),
-        ({"diversity_undistilled": 3}, "^diversity_undistilled must be .* got a int"),
+        ({"diversity_undistilled": 3}, "^diversity_undistilled must be .* got 3"),
         ({"diversity": 1.1}, "^diversity must be between 0 .* got 1.1"),
     ],
 )
 def test_a_bad_option_of_a_call_is_named_and_changes_nothing(guided, options, message):
     draw(guided)
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises(ValueError, match=message):
         draw(guided, **options)
     assert len(guided.guidance.window) == 3
     assert guided.guidance.settings == Rounds() and guided.guidance.keeps == "session"

@@ -324,17 +324,17 @@ def small_memory(monkeypatch, room: int, error: Exception = OUT_OF_MEMORY[0]) ->
     """Make calls with more than `room` prompts fail as if out of memory; returns the number of
     prompts of each call."""
     sizes: list[int] = []
-    call_guided = VendiGuidedSDXLPipeline._call_guided
+    attached = VendiGuidedSDXLPipeline._attached
 
-    def counted(self, call, changes):
-        prompts = call.arguments["prompt"]
+    def counted(self, given, changes):
+        prompts = given["prompt"]
         sizes.append(len(prompts))
         if len(prompts) > room:
             self.vae.to(torch.float64)  # some pipelines decode in another precision
             raise error
-        return call_guided(self, call, changes)
+        return attached(self, given, changes)
 
-    monkeypatch.setattr(VendiGuidedSDXLPipeline, "_call_guided", counted)
+    monkeypatch.setattr(VendiGuidedSDXLPipeline, "_attached", counted)
     return sizes
 
 

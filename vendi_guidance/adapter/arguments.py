@@ -1,7 +1,6 @@
 """The arguments that pipelines pass to their networks: rows of latents, a timestep, embeddings."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from inspect import signature
 from typing import Any
 
@@ -34,14 +33,8 @@ SLACK = 0.004
 
 def by_name(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call of a module by their names."""
-    names = _parameters(type(uncompiled(module)).forward)
+    names = [*signature(type(uncompiled(module)).forward).parameters][1:]
     return {**dict(zip(names, args, strict=False)), **kwargs}
-
-
-@cache
-def _parameters(forward: Callable[..., Any]) -> list[str]:
-    """The names of a method's parameters, without the first."""
-    return [*signature(forward).parameters][1:]
 
 
 def uncompiled(module: nn.Module) -> nn.Module:
@@ -82,14 +75,9 @@ def in_form_of(raw: Any, tensor: Tensor) -> Any:
     return type(raw)(**{**raw, name: in_form_of(first, tensor)})
 
 
-def only_rows(given: dict[str, Any], rows: int, own: slice, times: int = 1) -> dict[str, Any]:
-    """The arguments for the rows `own` of a batch of `rows`, repeated `times` times along it."""
-    found: dict[str, Any] = _take(given, rows, own, times, isinstance(input_of(given), list))
-    return found
-
-
-def _take(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> Any:
-    """`only_rows` of one argument; `in_lists` if batches are lists with an entry for each row."""
+def only_rows(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> Any:
+    """An argument, or arguments by name, for the rows `own` of a batch of `rows`, repeated `times`
+    times along it; `in_lists` if batches are lists with an entry for each row."""
     if in_lists and isinstance(value, list) and len(value) == rows:
         return value[own] * times
     if isinstance(value, Tensor):
@@ -100,11 +88,11 @@ def _take(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> Any:
         return taken if times == 1 else torch.cat([taken] * times)
     if isinstance(value, dict):
         return {
-            name: item if name in NOT_PER_SAMPLE else _take(item, rows, own, times, in_lists)
+            name: item if name in NOT_PER_SAMPLE else only_rows(item, rows, own, times, in_lists)
             for name, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return type(value)(_take(item, rows, own, times, in_lists) for item in value)
+        return type(value)(only_rows(item, rows, own, times, in_lists) for item in value)
     return value
 
 

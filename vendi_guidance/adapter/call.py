@@ -86,8 +86,7 @@ class Call:
     def open(self, pipeline: Any) -> None:
         """Watch the scheduler and the network."""
         self._begin_anew()
-        if self.watch is None or self.watch.scheduler is not pipeline.scheduler:
-            self._look_at(pipeline)
+        self._look_at(pipeline)
         for watched in (self.watch, self._network):
             if watched is not None:
                 self._undo.enter_context(watched)
@@ -133,10 +132,10 @@ class Call:
         tensors = {**given[-1]} if isinstance(given[-1], dict) else {"latents": given[-1]}
         own = {name: it.detach() if isinstance(it, Tensor) else it for name, it in tensors.items()}
         before = deepcopy(own)  # which cannot copy a tensor with its graph
-        watch.is_paused = True
+        was_on, watch.is_on = watch.is_on, False
         with watch.ending():
             changes = callback(*given)
-        watch.is_paused = False
+        watch.is_on = was_on
         if self._network is not None:
             self._network.cfg.compare(before, {**tensors, **(changes or {})})
         return changes
@@ -173,7 +172,13 @@ class Call:
         if not step.is_last:
             continue_from_here(scheduler)
         if watch is not None:
-            step = replace(step, prediction=watch.prediction_of(step.latents))
+            step = replace(step, prediction=watch.prediction)
+            found, own = watch.prediction.denoised.shape, step.latents.shape
+            if found != own:
+                raise ValueError(
+                    f"the scheduler predicts latents of shape {tuple(found)}, the pipeline has "
+                    f'{tuple(own)}: use preset="published", which needs no prediction'
+                )
         self._is_guided = True
         return self.engine.modify(step)
 
@@ -184,7 +189,6 @@ class Call:
         watch = self.watch
         if watch is not None and watch.scheduler is pipeline.scheduler and watch.is_here:
             return watch.steps > 0
-        self.watch = None
         self.open(pipeline)
         return False
 

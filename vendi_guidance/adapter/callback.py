@@ -3,7 +3,7 @@ lasts until its last step; settings and memory last from call to call."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -74,8 +74,7 @@ class VendiGuidance(PipelineCallback):
 
     Raises:
         ValueError: a value is out of range; the message names it.
-        TypeError: a setting does not exist or belongs to the other algorithm, or `undistilled` is
-            not a network.
+        TypeError: a setting does not exist or belongs to the other algorithm.
 
     Example:
         >>> from vendi_guidance import Published, VendiGuidance
@@ -109,7 +108,7 @@ class VendiGuidance(PipelineCallback):
             raise ValueError(f"preset {preset!r} has settings of its own, got {settings!r}")
         self.settings = adjusted(Rounds() if settings is None else settings, changes, preset)
         self._call: Call | None = None
-        self._has_warned = False
+        self._has_warned = self._is_explaining = False
 
     def __repr__(self) -> str:
         return f"VendiGuidance({self.settings!r}, window={self.window})"
@@ -137,12 +136,8 @@ class VendiGuidance(PipelineCallback):
     @property
     def tensor_inputs(self) -> list[str]:
         """The tensors that diffusers passes to the callback."""
-        return ["latents"] if self.prompt_input is None else ["latents", self.prompt_input]
-
-    @property
-    def prompt_input(self) -> str | None:
-        """The name of the tensor that identifies prompts, or None if they are not compared."""
-        return self._prompt_input or ("prompt_embeds" if self.settings.is_conditional else None)
+        name = self._prompt_input or ("prompt_embeds" if self.settings.is_conditional else None)
+        return ["latents"] if name is None else ["latents", name]
 
     def on(
         self,
@@ -184,7 +179,7 @@ class VendiGuidance(PipelineCallback):
         """Arguments of a call whose callback returns guided tensors, then the user's, who gets
         `inputs`."""
         names = self.tensor_inputs
-        if self.prompt_input is not None and self._prompt_input is None:
+        if self._prompt_input is None and self.settings.is_conditional:
             names = ["latents", *prompt_inputs(pipeline)]
 
         # diffusers' MultiPipelineCallbacks passes all tensors to each callback, not only its
@@ -244,23 +239,22 @@ class VendiGuidance(PipelineCallback):
             guided as published: the settings ask for it
         """
 
-        def call(stop: Callback) -> None:
-            with self.attached(pipeline, callback=stop) as given:
+        def call() -> None:
+            with self.attached(pipeline) as given:
                 pipeline(**arguments, **given)
 
         return self.explanation_of(call)
 
-    def explanation_of(self, call: Callable[[Callback], Any]) -> str:
-        """`explain` for a function that calls a pipeline, guided by this, with a callback."""
-        found = []
-
-        def stop(*_: Any) -> Any:
-            found.append("" if self._call is None else str(self._call.engine))
-            raise _ExplainedError
-
-        with suppress(_ExplainedError):
-            call(stop)
-        return found[0] if found else "undecided: the pipeline did not call its callback"
+    def explanation_of(self, call: Callable[[], Any]) -> str:
+        """`explain` for a function that calls a pipeline, guided by this."""
+        self._is_explaining = True
+        try:
+            call()
+        except _ExplainedError as explained:
+            return str(explained)
+        finally:
+            self._is_explaining = False
+        return "undecided: the pipeline did not call its callback"
 
     def begin(self, pipeline: Any, owner: Any) -> Call:
         """The next call of the pipeline, to be opened, which lasts no longer than `owner`."""
@@ -291,6 +285,8 @@ class VendiGuidance(PipelineCallback):
             step = Step(step_index, count, guided["latents"], pipeline, scheduled=scheduled)
             is_kept = is_last and self.keeps == "session" and is_finished(pipeline)
             guided = {**guided, "latents": call.guide(step, guided, is_kept).latents}
+        if self._is_explaining:
+            raise _ExplainedError(str(call.engine))
         if is_last:
             self._warn_unguided(call.why_unguided(pipeline, count))
             self._end()

@@ -10,6 +10,7 @@ multiplies what CFG adds by `share`. If the share is 0, only the rows of the pro
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -42,32 +43,30 @@ class Evaluation(NamedTuple):
 
     def of_rows(self, rows: slice, times: int = 1) -> "Evaluation":
         """The same evaluation of these rows only, repeated `times` times along the batch."""
-        return self._replace(given=only_rows(self.given, self.rows, rows, times))
+        in_lists = isinstance(input_of(self.given), list)
+        return self._replace(given=only_rows(self.given, self.rows, rows, times, in_lists))
 
 
+@dataclass
 class ScaledCFG:
-    """Evaluates a pipeline's network so that CFG has only part of its effect.
+    """Evaluates a pipeline's network so that CFG has only part of its effect."""
 
-    Attributes:
-        keeps_rows: whether each evaluation has all rows that the pipeline gives, at the cost of all
-            of them, because attention processors that are not of diffusers may treat the halves of
-            CFG themselves.
-    """
-
-    def __init__(self, pipeline: Any, watch: Watch, keeps_rows: bool = False) -> None:
-        # of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step
-        # always uses full CFG, because the batch size is not known yet
-        self.share = 1.0
-        # the network's output for the prompts at the next step, which is then not evaluated; None
-        # where it has to be. Only while the share is 0
-        self.known: Any = None
-        self.evaluations: list[Evaluation] = []  # of the last step; the first has the prompts' rows
-        self.rows_evaluated = 0  # since the call began
-        self.keeps_rows = keeps_rows
-        self._pipeline = pipeline
-        self._watch = watch
-        self._key: object = None  # of the step of `evaluations`
-        self._share = 1.0  # at that step
+    _pipeline: Any
+    _watch: Watch
+    # whether each evaluation has all rows that the pipeline gives, at the cost of all of them,
+    # because attention processors that are not of diffusers may treat the halves of CFG themselves
+    keeps_rows: bool = False
+    # of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step always
+    # uses full CFG, because the batch size is not known yet
+    share: float = 1.0
+    # the network's output for the prompts at the next step, which is then not evaluated; None where
+    # it has to be. Only while the share is 0
+    known: Any = None
+    # of the last step; the first has the prompts' rows
+    evaluations: list[Evaluation] = field(default_factory=list)
+    rows_evaluated: int = 0  # since the call began
+    _key: object = None  # of the step of `evaluations`
+    _share: float = 1.0  # at that step
 
     def forget(self) -> None:
         """Release the tensors of the last step."""

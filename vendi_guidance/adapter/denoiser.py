@@ -81,9 +81,7 @@ class Network:
         check_fits(undistilled, pipeline, modules)
         if undistilled == AUTO and not has_adapters(pipeline, modules):
             undistilled = None
-        self._is_auto = undistilled == AUTO
-        self._undistilled = None if self._is_auto else undistilled
-        self._has_loras_off = undistilled in (ADAPTERS, AUTO)  # at times
+        self._undistilled = undistilled
         self._modules = modules
         self.is_joint = any(map(is_joint, modules))
         self._undo = ExitStack()
@@ -102,17 +100,9 @@ class Network:
     def settle(self, may_be_off: bool) -> bool:
         """See `Denoiser`. With undistilled="auto", LoRAs are taken to have distilled the network if
         its first prediction without them is blurred."""
-        if self._is_auto and may_be_off and self._contrast_without_loras() < BLURRED:
+        if self._undistilled == AUTO and may_be_off and self._contrast_without_loras() < BLURRED:
             self._undistilled = ADAPTERS
-        return self._undistilled is not None
-
-    @property
-    def _is_begun_by_undistilled(self) -> bool:
-        """Whether the undistilled network, if one was given, makes the next step: the first one
-        with CFG, where a network that was tuned on a taste would narrow what its images show."""
-        has_cfg = getattr(self._pipeline, "do_classifier_free_guidance", False)
-        is_first = not (self._watch.steps or getattr(self._watch.scheduler, "begin_index", None))
-        return self._undistilled is not None and is_first and has_cfg
+        return self._undistilled not in (None, AUTO)
 
     def _contrast_without_loras(self) -> float:
         """The standard deviation of the first sample's prediction without LoRAs, as a share of the
@@ -128,11 +118,8 @@ class Network:
 
     def _clean(self, output: Tensor, sample: Tensor) -> Tensor:
         """Clean latents from the network's output for samples at the level before the last step."""
-        return self._watch.denoise(sample, self._in_part(output, sample), self.levels[0])
-
-    def _in_part(self, output: Tensor, like: Tensor) -> Tensor:
-        """The network's output as the scheduler sees it, without CFG."""
-        return self._part(output, like) * self._sign
+        output = self._part(output, sample) * self._sign  # as the scheduler sees it
+        return self._watch.denoise(sample, output, self.levels[0])
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -196,9 +183,7 @@ class Network:
         if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])
-            timestep = timestep_in(given)
-            timestep = _timestep_at(self._pipeline, self._watch, level, timestep, sign < 0)
-            given = with_timestep(given, timestep)
+            given = with_timestep(given, self._timestep_at(level, timestep_in(given)))
         old = input_of(given)
         repeated = repeated_rows(factor * latents, asked.rows)
         new = _with_latents(self._part, tensor_of(old), repeated)
@@ -220,7 +205,7 @@ class Network:
     def _factor(self, network_input: Tensor, sample: Tensor) -> float:
         """The factor of the scheduler's sample in the network's input."""
         factor = _inner(network_input, sample) / (_inner(sample, sample) or 1.0)
-        _check(self._pipeline, network_input, factor * sample, "scales its latents")
+        self._check(network_input, factor * sample, "scales its latents")
         return factor
 
     @property
@@ -228,30 +213,56 @@ class Network:
         """-1 if the pipeline negates the network's output before the scheduler sees it (flow models
         that reverse time), else 1: seen once in a call, and checked once where CFG is off."""
         is_stock = self.cfg.is_off or self.evaluations_per_step == 1
-        return self._once(lambda: self._seen_sign(is_stock), "sign", is_stock)
 
-    def _seen_sign(self, is_stock: bool) -> float:
-        given = self._watch.step.output
-        output = self._part(self.cfg.prompt_output, given).to(given)
-        sign = -1.0 if _inner(output, given) < 0 else 1.0
-        if is_stock:
-            _check(self._pipeline, given, sign * output, "changes its network's output")
-        return sign
+        def seen() -> float:
+            given = self._watch.step.output
+            output = self._part(self.cfg.prompt_output, given).to(given)
+            sign = -1.0 if _inner(output, given) < 0 else 1.0
+            if is_stock:
+                self._check(given, sign * output, "changes its network's output")
+            return sign
+
+        return self._once(seen, "sign", is_stock)
+
+    def _timestep_at(self, level: Level, timestep: float | None) -> float:
+        """The network's timestep at another level, from the one of the last step."""
+        watch = self._watch
+        count = watch.scheduler.config.num_train_timesteps
+        if timestep is None:
+            raise no_rounds(self._pipeline, "whose network is not given one timestep for a batch")
+        convention = convention_of(timestep, watch.timestep, count, backwards=self._sign < 0)
+        if convention is None or not watch.is_timed:
+            raise no_rounds(
+                self._pipeline,
+                f"which gives its network the timestep {timestep:g} where the scheduler's is "
+                f"{watch.timestep:g} and that of its noise level "
+                f"{watch.timestep_at(watch.levels[0]):g}",
+            )
+        return convention(watch.timestep_at(level), count)
+
+    def _check(self, actual: Tensor, expected: Tensor, what: str) -> None:
+        difference = actual - expected
+        if _inner(difference, difference) > TOLERANCE**2 * _inner(expected, expected):
+            raise no_rounds(self._pipeline, f"it {what} in a way that is not known")
 
     def _wrap(self, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
         def undistilled(**given: Any) -> Any:
             return answer(self._undistilled, module, forward, given)
 
         def evaluate(*args: Any, **kwargs: Any) -> Any:
-            given = by_name(module, args, kwargs)
-            self.made_by_undistilled = self._is_begun_by_undistilled
+            given, watch = by_name(module, args, kwargs), self._watch
+            # the first step with CFG, where a network tuned on a taste would narrow what it shows
+            is_first = not (watch.steps or getattr(watch.scheduler, "begin_index", None))
+            has_cfg = getattr(self._pipeline, "do_classifier_free_guidance", False)
+            is_given = self._undistilled not in (None, AUTO)
+            self.made_by_undistilled = is_given and is_first and has_cfg
             own = undistilled if self.made_by_undistilled else forward
             with self._watch.ending():
                 return self.cfg.evaluate(Evaluation(module, own, given))
 
         if self._watch.is_here:
             return evaluate
-        if self._has_loras_off and self._watch.thread != get_ident():
+        if self._undistilled in (ADAPTERS, AUTO) and self._watch.thread != get_ident():
             raise RuntimeError(
                 "a guided call in another thread switches this network's LoRAs off: give each "
                 "thread a network of its own, or undistilled=None"
@@ -275,30 +286,6 @@ def _part(x: Tensor, like: Tensor, is_last: bool) -> Tensor:
         last = x.shape[dimension] - size
         x = x.narrow(dimension, last if is_last else 0, size)
     return x
-
-
-def _timestep_at(
-    pipeline: Any, watch: Watch, level: Level, timestep: float | None, backwards: bool
-) -> float:
-    """The network's timestep at another level, from the one of the last step."""
-    count = watch.scheduler.config.num_train_timesteps
-    if timestep is None:
-        raise no_rounds(pipeline, "whose network is not given one timestep for all of a batch")
-    convention = convention_of(timestep, watch.timestep, count, backwards=backwards)
-    if convention is None or not watch.is_timed:
-        expected = watch.timestep_at(watch.levels[0])
-        raise no_rounds(
-            pipeline,
-            f"which gives its network the timestep {timestep:g} where the scheduler's is "
-            f"{watch.timestep:g} and that of its noise level {expected:g}",
-        )
-    return convention(watch.timestep_at(level), count)
-
-
-def _check(pipeline: Any, actual: Tensor, expected: Tensor, what: str) -> None:
-    difference = actual - expected
-    if _inner(difference, difference) > TOLERANCE**2 * _inner(expected, expected):
-        raise no_rounds(pipeline, f"it {what} in a way that is not known")
 
 
 def _inner(one: Tensor, other: Tensor) -> float:

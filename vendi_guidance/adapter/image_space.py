@@ -65,15 +65,13 @@ class ImageSpace(Space):
     @torch.no_grad()
     def remember(self, pipeline: Any, latents: Tensor) -> Tensor:
         with frozen(vae_of(pipeline), self.encoder):
-            return torch.cat([self._features(pipeline, one) for one in latents.split(1)])
+            images = (decode(pipeline, one, self.size) for one in latents.split(1))
+            return torch.cat([*map(self._encode, images)])
 
     @torch.no_grad()
     def of_pictures(self, images: Tensor) -> Tensor:
         """(n, m) features of finished images, (n, 3, h, w) in [-1, 1]."""
         return torch.cat([self._encode(one) for one in images.split(1)])
-
-    def _features(self, pipeline: Any, latents: Tensor) -> Tensor:
-        return self._encode(decode(pipeline, latents, self.size))
 
     def _encode(self, images: Tensor) -> Tensor:
         weight = next(self.encoder.parameters(), images)
@@ -84,7 +82,7 @@ class ImageSpace(Space):
         """The gradient in one sample's predicted latents, from the (1, m) one in its features."""
         with frozen(vae_of(pipeline), self.encoder), torch.enable_grad():
             z = denoised.clone().requires_grad_()  # a clone: inference tensors have no gradient
-            features = self._features(pipeline, z)
+            features = self._encode(decode(pipeline, z, self.size))
             # scale the gradient to a maximum of 1, because half precision loses small values
             largest = gradient.abs().amax()
             largest = largest.where(largest > 0, 1)

@@ -9,9 +9,9 @@ import difflib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
-from inspect import BoundArguments, Parameter, signature
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from inspect import Parameter, signature
 from typing import Any, ClassVar
 
 from diffusers import DiffusionPipeline
@@ -87,11 +87,7 @@ class DiversityGuided:
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """How a call with these arguments would be guided, and why: see `VendiGuidance.explain`."""
-
-        def call(stop: Callable[..., Any]) -> None:
-            self(*args, **kwargs, **self.watched(stop))
-
-        return self.guidance.explanation_of(call)
+        return self.guidance.explanation_of(lambda: self(*args, **kwargs))
 
     @property
     def config(self) -> Any:
@@ -115,8 +111,7 @@ class DiversityGuided:
         return made
 
     def _check_settings(self, given: dict[str, Any]) -> None:
-        """Raise ValueError if a value is out of range, TypeError if `undistilled` is no network;
-        the message has the name of the argument."""
+        """Raise ValueError if a value is out of range; the message has the name of the argument."""
         changes = dict(given)
         preset = changes.pop("preset", None)
         try:
@@ -124,16 +119,9 @@ class DiversityGuided:
             if (memory := changes.pop("memory", None)) is not None:
                 check_lasting(memory)
             check_undistilled(changes.pop("undistilled", None))
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"diversity_{error}") from None
+        except ValueError as error:
+            raise ValueError(f"diversity_{error}") from None
         adjusted(self.guidance.settings, changes, preset, with_prefix)
-
-    def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
-        window = self.guidance.window
-        size = changes.pop("window", window.size)
-        with window.resized(size), self._attached(call.arguments, changes) as guiding:
-            call.arguments.update(guiding)
-            return self.stock.__call__(*call.args, **call.kwargs)
 
     def _attached(
         self, given: dict[str, Any], changes: dict[str, Any]
@@ -196,15 +184,8 @@ class GuidedInPlace(DiversityGuided):
 
         return {"callback": on_step, "callback_steps": 1}
 
-    def _call_guided(self, call: BoundArguments, changes: dict[str, Any]) -> Any:
-        try:
-            return super()._call_guided(call, changes)
-        finally:
-            self.encoded = None
-
-    def _attached(
-        self, given: dict[str, Any], changes: dict[str, Any]
-    ) -> AbstractContextManager[dict[str, Any]]:
+    @contextmanager
+    def _attached(self, given: dict[str, Any], changes: dict[str, Any]) -> Iterator[dict[str, Any]]:
         callback, every = given["callback"], given["callback_steps"]
         check_count("callback_steps", every)
         if self.transformer.config.sample_size not in BINNED:  # PixArt would reject the model
@@ -215,15 +196,11 @@ class GuidedInPlace(DiversityGuided):
             if callback is not None and (evaluations - 1) % every == 0:
                 callback(step, timestep, latents)
 
-        return self.guidance.attached(self, callback=every_steps, **changes)
-
-
-def _check_names(kind: type, given: Iterable[str], known: Sequence[str]) -> None:
-    """Raise TypeError for an unknown argument, which some stock pipelines would ignore."""
-    for name in given:
-        if name not in known:
-            [nearest, *_] = difflib.get_close_matches(name, known, 1, cutoff=0)
-            raise TypeError(f"{kind.__name__} takes no {name!r}: did you mean {nearest!r}?")
+        try:
+            with self.guidance.attached(self, callback=every_steps, **changes) as guiding:
+                yield guiding
+        finally:
+            self.encoded = None
 
 
 def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
@@ -233,14 +210,23 @@ def _guided_call(stock: type[DiffusionPipeline]) -> Callable[..., Any]:
 
     @functools.wraps(stock.__call__)
     def __call__(self: DiversityGuided, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        _check_names(type(self), kwargs, [*plain.parameters, *ours, *DEPRECATED[: 2 * swallows]])
+        known = [*plain.parameters, *ours, *DEPRECATED[: 2 * swallows]]
+        for name in kwargs:  # some stock pipelines would ignore an unknown one
+            if name not in known:
+                [nearest, *_] = difflib.get_close_matches(name, known, 1, cutoff=0)
+                kind = type(self).__name__
+                raise TypeError(f"{kind} takes no {name!r}: did you mean {nearest!r}?")
         changes = {
             name.removeprefix("diversity_"): kwargs.pop(name) for name in ours if name in kwargs
         }
         call = plain.bind(self, *args, **kwargs)
         call.apply_defaults()
         self._check_settings(changes)
-        return self._call_guided(call, changes)
+        window = self.guidance.window
+        size = changes.pop("window", window.size)
+        with window.resized(size), self._attached(call.arguments, changes) as guiding:
+            call.arguments.update(guiding)
+            return stock.__call__(*call.args, **call.kwargs)
 
     ours = show_settings(__call__, SETTINGS, with_prefix, OF_A_CALL)
     __call__.__doc__ = CALL.format(

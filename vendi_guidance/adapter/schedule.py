@@ -30,16 +30,18 @@ class Watch(Reader):
     """Records the last step of a scheduler in one call: `with Watch(scheduler) as watch`.
 
     Other calls may share the scheduler and the network. A call's own steps are those of the thread
-    that entered the context, until the schedule is set again, and not those while the watch is
-    paused. With second-order schedulers, each of the two evaluations at a noise level is a step.
+    that entered the context, until the schedule is set again, and not those of calls that the
+    user's callback makes. With second-order schedulers, each of the two evaluations at a noise
+    level is a step.
 
     Args:
         end: called when an error ends the call.
 
     Attributes:
-        is_paused: whether steps and evaluations belong to calls of the user's callback.
         thread: the one that entered the context.
+        is_on: False while steps and evaluations belong to other calls of that thread.
         steps: how many the call has made.
+        key: differs from step to step.
         first: (b, ...) the sample of the first step.
     """
 
@@ -48,13 +50,13 @@ class Watch(Reader):
         self._end = end
         self._parameters = inspect.signature(type(scheduler).step)
         self.steps = 0
+        self.key = 0
         self.first: Tensor | None = None
-        self._schedules = 0  # set since the context was entered
         self._last: tuple[Any, dict[str, Any]] | None = None
         self._prediction: Prediction | None = None
         self._listed: tuple[Tensor | None, object, list[float]] = (None, 0, [])
         self.thread: int | None = None  # outside of the context
-        self.is_paused = self._is_over = self._was_timed = False
+        self.is_on, self._was_timed = True, False
         self._undo = ExitStack()
 
     def __enter__(self) -> "Watch":
@@ -84,12 +86,7 @@ class Watch(Reader):
     @property
     def is_here(self) -> bool:
         """Whether a step or an evaluation now belongs to the call."""
-        return self.thread == get_ident() and not self.is_paused and not self._is_over
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """Differs from step to step."""
-        return self._schedules, self.steps
+        return self.thread == get_ident() and self.is_on
 
     @property
     def step(self) -> StepTaken:
@@ -104,17 +101,6 @@ class Watch(Reader):
             denoised = self.denoise(*self.step, self.levels[0])
             self._prediction = Prediction(denoised, *self.levels[1])
         return self._prediction
-
-    def prediction_of(self, latents: Tensor) -> Prediction:
-        """The last step's prediction; ValueError also if it does not have the latents' shape."""
-        prediction = self.prediction
-        if prediction.denoised.shape != latents.shape:
-            raise ValueError(
-                f"the scheduler predicts latents of shape {tuple(prediction.denoised.shape)}, the "
-                f'pipeline has {tuple(latents.shape)}: use preset="published", which needs '
-                "no prediction"
-            )
-        return prediction
 
     @property
     def levels(self) -> tuple[Level, Level]:
@@ -188,8 +174,8 @@ class Watch(Reader):
     def _begin(self, set_timesteps: Callable[..., Any]) -> Callable[..., Any]:
         """A call begins by setting the schedule: another one once this has made a step."""
         if self.is_here:
-            self._schedules += 1
-            self._is_over = self.steps > 0
+            self.key += 1
+            self.is_on = self.steps == 0
         return set_timesteps
 
     def _wrap(self, inner: Callable[..., Any]) -> Callable[..., Any]:
@@ -202,6 +188,7 @@ class Watch(Reader):
             self._last = (copy.copy(self.scheduler), given)  # a shallow copy shares its tensors
             self._prediction = None
             self.steps += 1
+            self.key += 1
             return result
 
         return step if self.is_here else inner

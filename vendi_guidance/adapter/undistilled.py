@@ -43,8 +43,8 @@ def answer(
     given: dict[str, Any],
 ) -> Any:
     """The output of the undistilled network, in place of the pipeline's network with its original
-    `forward`; of that one if `undistilled` is None."""
-    if undistilled is None:
+    `forward`; of that one if `undistilled` is None, or "auto" and not decided."""
+    if undistilled in (None, AUTO):
         return forward(**given)
     uncached = without_cache(network, given)
     if uncached is None:
@@ -76,20 +76,17 @@ def adapters_off(network: nn.Module) -> Iterator[None]:
 
 
 def check_undistilled(undistilled: Undistilled, settings: Settings | None = None) -> None:
-    """Raise ValueError or TypeError unless `VendiGuidance(undistilled=...)` accepts this value,
-    with these settings."""
+    """Raise ValueError unless `VendiGuidance(undistilled=...)` accepts this value, with these
+    settings."""
     if undistilled not in (None, AUTO) and isinstance(settings, Published):
         raise ValueError(
             "undistilled is for rounds, and guidance as published makes none: leave it out"
         )
-    wanted = f'"{AUTO}", "{ADAPTERS}", None or a network such as a UNet2DConditionModel'
-    if isinstance(undistilled, str) and undistilled not in (AUTO, ADAPTERS):
+    if undistilled not in (None, AUTO, ADAPTERS) and not isinstance(undistilled, nn.Module):
         raise ValueError(
-            f"undistilled must be {wanted}, got {undistilled!r}: load it first, with "
-            "from_pretrained"
+            f'undistilled must be "{AUTO}", "{ADAPTERS}", None or a network, loaded with '
+            f"from_pretrained, such as a UNet2DConditionModel, got {undistilled!r:.80}"
         )
-    if not (undistilled is None or isinstance(undistilled, str | nn.Module)):
-        raise TypeError(f"undistilled must be {wanted}, got a {type(undistilled).__name__}")
 
 
 def has_adapters(pipeline: Any, networks: list[nn.Module]) -> bool:

@@ -52,9 +52,7 @@ class Engine:
     def __str__(self) -> str:
         """How the call is guided, why, and the facts that decided it."""
         title = "undecided" if self.way is None else self.way.title
-        return "\n".join(
-            [f"{title}: {self.why}", *([] if self.facts is None else [str(self.facts)])]
-        )
+        return f"{title}: {self.why}" + ("" if self.facts is None else f"\n{self.facts}")
 
     @torch.no_grad()
     def observe(self, step: Step, is_continued: bool = False) -> bool:

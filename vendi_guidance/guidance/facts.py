@@ -25,37 +25,22 @@ have CFG at a few steps only."""
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of one call, found once, at its first step that is seen.
-
-    Attributes:
-        steps: of the call.
-        scheduled: steps of the schedule, of which image-to-image calls make the last ones.
-        start: the noise-to-signal ratio at which the first step begins.
-        evaluations: of the network, per step of the stock call: 1, or 2 with classifier-free
-            guidance (CFG).
-        wanted: the ratio where looks are decided: `Rounds.level` x sqrt(D), for latents of D
-            numbers, since the noise that hides an image grows with its size.
-        images: in flight.
-        remembered: finished images in the window.
-        is_joint, has_prompt: see `Denoiser`.
-        has_fixed_end: see `Step`.
-        is_continued: whether an earlier run of a sampler began the images.
-        score: what guidance raises.
-        step: the step.
-    """
+    """The facts of one call, found once, at its first step that is seen."""
 
     steps: int
-    scheduled: int
-    start: float
-    evaluations: float
+    scheduled: int  # steps of the schedule, of which image-to-image calls make the last ones
+    start: float  # the noise-to-signal ratio at which the first step begins
+    evaluations: float  # per step of the stock call: 1, or 2 with classifier-free guidance (CFG)
+    # the ratio where looks are decided: `Rounds.level` x sqrt(D), for latents of D numbers, since
+    # the noise that hides an image grows with its size
     wanted: float
-    images: int
-    remembered: int
-    is_joint: bool
+    images: int  # in flight
+    remembered: int  # finished images in the window
+    is_joint: bool  # this and the next: see `Denoiser`
     has_prompt: bool
-    has_fixed_end: bool
-    is_continued: bool
-    score: Score = field(repr=False)
+    has_fixed_end: bool  # see `Step`
+    is_continued: bool  # whether an earlier run of a sampler began the images
+    score: Score = field(repr=False)  # what guidance raises
     step: Step = field(repr=False)
 
     @classmethod

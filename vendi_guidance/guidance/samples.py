@@ -156,12 +156,9 @@ class Samples:
         return value
 
     def _gram(self, ring: "_Ring | None", kernel: SphereKernel) -> Tensor:
-        n = len(self)
-        if n == 0:
-            return NONE
         if ring is None:
-            raise ValueError("the window holds no prompts: use an unconditional objective")
-        return kernel.on_sphere(ring.distances[:n, :n]).fill_diagonal_(1)
+            return NONE
+        return kernel.on_sphere(ring.distances[: len(self), : len(self)]).fill_diagonal_(1)
 
     def oldest_first(self) -> tuple[Tensor, Tensor | None]:
         """Features and prompts in the order in which they entered."""

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import prod
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,8 +11,7 @@ from torch import Tensor
 
 from vendi_guidance.guidance.samples import Samples
 from vendi_guidance.kernels.base import check_count
-from vendi_guidance.storage.files import check_format, headed
-from vendi_guidance.storage.messages import counted
+from vendi_guidance.storage.files import DAMAGED, check_format, headed
 from vendi_guidance.storage.tensors import load_tensors, save_tensors
 
 WINDOW = 300
@@ -70,7 +68,7 @@ class SlidingWindow:
         latent_shape: shape of one sample's features; None while the window is empty.
 
     Raises:
-        ValueError: size < 1.
+        ValueError: size < 1, or a dtype that is not of floating-point numbers.
 
     Example:
         >>> import torch
@@ -94,6 +92,8 @@ class SlidingWindow:
         device: torch.device | str | None = None,
     ) -> None:
         check_count("window", size)
+        if not dtype.is_floating_point:
+            raise ValueError(f"a window's dtype is one of floating-point numbers, got {dtype}")
         self.size = size
         self.dtype = dtype
         self.device = device
@@ -206,49 +206,19 @@ class SlidingWindow:
             FileNotFoundError: there is no such file.
         """
         header, tensors = load_tensors(Path(path))
-        if reason := _misfit(header, tensors):
-            raise ValueError(f"{path} is not a window this version can read: {reason}")
-        size, shapes = header["size"], header["shapes"]
-        total = size * max(1, len(shapes))
-        if largest is not None and total > largest:
-            raise ValueError(f"{path} is a window of size {total}, beyond {largest}")
-        window = cls(size, dtype=getattr(torch, header["dtype"]), device=device)
         try:
+            check_format(header, FORMAT)
+            size, shapes, dtype = header["size"], header["shapes"], getattr(torch, header["dtype"])
+            if largest is not None and size * max(1, len(shapes)) > largest:
+                raise ValueError(f"its size, {size} of each shape, is beyond {largest}")
+            if not all(it.is_floating_point() for it in tensors.values()):
+                raise ValueError("its samples are no floating-point numbers")
+            window = cls(size, dtype=dtype, device=device)
             for place, shape in reversed([*enumerate(shapes)]):
                 features = tensors[f"latents_{place}"].unflatten(1, shape).to(device)
                 window.append(features, tensors.get(f"prompts_{place}"))
-        except RuntimeError:
+        except (*DAMAGED, ArithmeticError, IndexError, RuntimeError) as error:
             raise ValueError(
-                f"there is no memory for {path}, a window of {counted(size, 'sample')}"
+                f"{path} is not a window this version can read: {error or type(error).__name__}"
             ) from None
         return window
-
-
-def _misfit(header: Any, tensors: dict[str, Tensor]) -> str | None:
-    """Why a file's content is not a window, or None."""
-    try:
-        check_format(header, FORMAT)
-    except ValueError as error:
-        return str(error)
-    if not _is_count(header.get("size")):
-        return f"its size is {header.get('size')}"
-    if header.get("dtype") not in ("float16", "bfloat16", "float32", "float64"):
-        return f"its dtype is {header.get('dtype')}"
-    if not isinstance(header.get("shapes"), list):
-        return f"its shapes are {header.get('shapes')}"
-    for name, tensor in tensors.items():
-        if not tensor.is_floating_point() or tensor.ndim != 2 or tensor.shape[1] == 0:
-            return f"its {name} are {tensor.dtype} of shape {tuple(tensor.shape)}"
-    for place, shape in enumerate(header["shapes"]):
-        latents, prompts = tensors.get(f"latents_{place}"), tensors.get(f"prompts_{place}")
-        if not isinstance(shape, list) or not all(map(_is_count, shape)):
-            return f"its latents have shape {shape}"
-        if latents is None or latents.shape[1] != prod(shape) or len(latents) > header["size"]:
-            return f"its latents of shape {shape} do not fit its header {header}"
-        if prompts is not None and len(prompts) != len(latents):
-            return f"prompts of shape {tuple(prompts.shape)} do not fit {len(latents)} latents"
-    return None
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 1 <= value < 2**63
