@@ -108,6 +108,13 @@ def test_arguments_made_in_one_thread_guide_a_call_in_another(sdxl):
     assert torch.equal(found, expected)
 
 
+def test_arguments_of_an_earlier_call_are_said_to_be_for_one(sdxl, caplog):
+    given = VendiGuidance(rounds=2).on(sdxl)
+    for said in ([], ["are for one call"]):
+        draw(sdxl, **given)
+        assert len(caplog.messages) == len(said) and all(it in caplog.text for it in said)
+
+
 def test_a_stock_call_from_within_a_guided_one_is_a_stock_one(sdxl):
     other, within = sharing(sdxl), []
     stock = draw(other, generator=seeded(1))

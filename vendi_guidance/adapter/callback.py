@@ -185,6 +185,11 @@ class VendiGuidance(PipelineCallback):
         # diffusers' MultiPipelineCallbacks passes all tensors to each callback, not only its
         # inputs, and loses changes that a later callback does not return
         def both(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+            if step == 0 and (self._call is None or self._call.has_begun):
+                logger.warning(
+                    "the arguments of guidance.on(pipe) are for one call, and guide this one "
+                    "without its first prediction: ask for new ones for each call"
+                )
             guided = self.callback_fn(pipe, step, timestep, tensors)
             changes = users(pipe, step, timestep, {name: guided[name] for name in inputs})
             return {**guided, **(changes or {})}
