@@ -170,17 +170,19 @@ class VendiGuidance(PipelineCallback):
             given = pipeline.in_place(self.callback_fn, users)
         else:
             inputs = getattr(callback, "tensor_inputs", callback_tensor_inputs)
-            given = self._returning(pipeline, users, ["latents"] if inputs is None else inputs)
+            names = self.tensor_inputs
+            if self._prompt_input is None and self.settings.is_conditional:
+                names = ["latents", *prompt_inputs(pipeline)]
+            given = self._returning(names, users, ["latents"] if inputs is None else inputs)
         [owner, *_] = given.values()
         self.begin(pipeline, owner).await_loop(pipeline)
         return given
 
-    def _returning(self, pipeline: Any, users: Callback, inputs: Sequence[str]) -> dict[str, Any]:
-        """Arguments of a call whose callback returns guided tensors, then the user's, who gets
-        `inputs`."""
-        names = self.tensor_inputs
-        if self._prompt_input is None and self.settings.is_conditional:
-            names = ["latents", *prompt_inputs(pipeline)]
+    def _returning(
+        self, names: Sequence[str], users: Callback, inputs: Sequence[str]
+    ) -> dict[str, Any]:
+        """Arguments of a call whose callback gets `names` and returns guided tensors, then the
+        user's, who gets `inputs`."""
 
         # diffusers' MultiPipelineCallbacks passes all tensors to each callback, not only its
         # inputs, and loses changes that a later callback does not return
