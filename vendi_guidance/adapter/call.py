@@ -14,7 +14,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from vendi_guidance.adapter.denoiser import Network
-from vendi_guidance.adapter.families import check_attention, has_fixed_end
+from vendi_guidance.adapter.families import has_fixed_end
 from vendi_guidance.adapter.patching import patched
 from vendi_guidance.adapter.prompts import ComparedPrompts
 from vendi_guidance.adapter.schedule import Watch, can_continue, continue_from_here
@@ -48,8 +48,6 @@ class Call:
         owner: Any,
     ) -> None:
         check_undistilled(undistilled, settings)
-        if not settings.is_off:
-            check_attention(pipeline)
         self.settings = settings
         self.has_begun = False
         self.watch: Watch | None = None

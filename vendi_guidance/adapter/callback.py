@@ -11,7 +11,13 @@ from diffusers.callbacks import PipelineCallback
 from torch import Tensor
 
 from vendi_guidance.adapter.call import Call
-from vendi_guidance.adapter.families import check_pipeline, count_steps, family_of, is_finished
+from vendi_guidance.adapter.families import (
+    check_attention,
+    check_pipeline,
+    count_steps,
+    family_of,
+    is_finished,
+)
 from vendi_guidance.adapter.prompts import prompt_inputs
 from vendi_guidance.adapter.undistilled import AUTO, Undistilled, check_undistilled
 from vendi_guidance.guidance.memory import Memory, check_lasting
@@ -164,7 +170,7 @@ class VendiGuidance(PipelineCallback):
             ValueError: the pipeline takes no callback, or it or its scheduler does not support the
                 settings.
         """
-        check_pipeline(pipeline)
+        check_pipeline(pipeline, not self.settings.is_off)
         users = partial(self._call_users, callback)
         if family_of(pipeline).is_in_place:
             given = pipeline.in_place(self.callback_fn, users)
@@ -284,6 +290,8 @@ class VendiGuidance(PipelineCallback):
         object with its scheduler and network."""
         call = self._call
         if call is None or (step_index == 0 and call.has_begun):  # a new call, without `on`
+            if not self.settings.is_off:
+                check_attention(pipeline)
             call = self.begin(pipeline, self)
         call.has_begun = True
         is_last, guided = step_index >= count - 1, callback_kwargs

@@ -59,8 +59,9 @@ def family_of(pipeline: Any) -> Family:
     return next(rows, OTHERS)
 
 
-def check_pipeline(pipeline: Any) -> None:
-    """Raise TypeError for what is no pipeline, ValueError for one that guidance cannot guide."""
+def check_pipeline(pipeline: Any, is_guided: bool) -> None:
+    """Raise TypeError for what is no pipeline, ValueError for one that guidance cannot guide, or
+    if it `is_guided` at all."""
     if isinstance(pipeline, type) or not hasattr(pipeline, "scheduler"):
         raise TypeError(
             "guidance.on needs the diffusers pipeline that will be called, loaded and with a "
@@ -83,6 +84,8 @@ def check_pipeline(pipeline: Any) -> None:
             f"{kind} has FreeInit on, which makes a video several times, each from the one before: "
             "call disable_free_init()"
         )
+    if is_guided:
+        check_attention(pipeline)
     if not callable(pipeline) or family.is_in_place:
         return
     if "callback_on_step_end" not in signature(type(pipeline).__call__).parameters:
