@@ -18,10 +18,6 @@ FEW = 9
 """A call without CFG of up to this many steps is taken to use a distilled network: Z-Image Turbo
 takes 9. With CFG, joint networks make rounds in such short calls."""
 
-WITHOUT_CFG = 1.5
-"""Evaluations per step, on average, below which a call counts as one without CFG: some samplers
-have CFG at a few steps only."""
-
 
 @dataclass(frozen=True)
 class Facts:
@@ -81,8 +77,9 @@ class Facts:
 
     @property
     def has_cfg(self) -> bool:
-        """Whether the stock call has CFG, at half of its steps or more."""
-        return self.evaluations >= WITHOUT_CFG
+        """Whether the stock call has CFG, at half of its steps or more: some samplers have it at a few
+        steps only."""
+        return self.evaluations >= 1.5
 
     @property
     def is_distilled(self) -> bool:

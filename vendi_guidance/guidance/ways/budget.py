@@ -17,9 +17,6 @@ USUAL = 8
 """Evaluations in rounds at the default diversity. With 6 PixArt keeps .820 of what prompts name,
 not .852."""
 
-FEW_ROUNDS = 4
-"""The most with a distilled network."""
-
 EVEN = 0.7
 """The power of the dial by which half of the default gives half of its variety."""
 
@@ -34,7 +31,7 @@ def affordable(facts: Facts, settings: Rounds) -> tuple[int, int]:
     candidates = settings.candidates or CANDIDATES
     most, rounds = round(facts.steps * facts.evaluations), settings.rounds
     if rounds is None and facts.is_distilled:
-        rounds = most = min(most, FEW_ROUNDS)
+        rounds = most = min(most, USUAL // CANDIDATES)  # as many as usual, of one candidate
     elif rounds is None:
         # long moves keep more if more evaluations follow them
         wanted = round(USUAL * settings.diversity / DIVERSITY)
