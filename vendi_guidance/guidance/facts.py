@@ -77,8 +77,8 @@ class Facts:
 
     @property
     def has_cfg(self) -> bool:
-        """Whether the stock call has CFG, at half of its steps or more: some samplers have it at a few
-        steps only."""
+        """Whether the stock call has CFG, at half of its steps or more: some samplers have it at a
+        few steps only."""
         return self.evaluations >= 1.5
 
     @property
