@@ -45,7 +45,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from vendi_guidance.commands.cli import NONE, Command, Range, tell
+from vendi_guidance.commands.cli import NONE, Choice, Command, Range, tell
 from vendi_guidance.commands.run_options import (
     COUNT,
     FILE,
@@ -94,7 +94,7 @@ def option_name(name: str) -> str:
 def option_type(setting: Setting) -> click.ParamType:
     """The type of a setting's option."""
     if setting.choices:
-        return click.Choice(setting.choices)
+        return Choice(setting.choices)
     if setting.kind is int:
         return click.IntRange(int(setting.least))
     most = None if isinf(setting.most) else setting.most
@@ -117,21 +117,19 @@ COMMON = (
     help="Number of images per prompt.",
 )
 @sampling_option(
-    "--protocol",
-    type=click.Choice([*PROTOCOLS]),
-    help="Make 4 images per prompt, or 8 (sets).",
+    "--protocol", type=Choice([*PROTOCOLS]), help="Make 4 images per prompt, or 8 (sets)."
 )
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
 @guidance_option(
     "--diversity-memory",
-    type=click.Choice(LASTING),
+    type=Choice(LASTING),
     default="session",
     help="What images are moved away from. session: all remembered images. call: those of the "
     "same batch and of --window-in.",
 )
 @guidance_option(
     "--diversity-preset",
-    type=click.Choice(list(PRESETS)),
+    type=Choice(list(PRESETS)),
     help="Named settings that replace --diversity and the defaults below. published: the paper's.",
 )
 @together(*[setting_option(*it) for it in SETTINGS.items() if it[1].has_option])

@@ -15,7 +15,7 @@ from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.files import BadImage, FileFeatures, file_features
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
+from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel, check_count
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.bandwidth import median_distance
@@ -183,14 +183,14 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
 def embed_prompts(
     prompts: Sequence[str], embedder: str | PromptEmbedder
 ) -> tuple[Tensor, dict[str, Any]]:
-    """(n, m) features of n prompts, and the embedder's settings as JSON values."""
+    """(n, m) features of n prompts, of which each distinct one is embedded once, and the embedder's
+    settings as JSON values."""
     if isinstance(embedder, str):
         embedder = open_prompt_embedder(embedder)
-
-    def embed(distinct: list[str]) -> Tensor:
-        return checked(embedder.embed(distinct), f"{embedder.name}'s features", len(distinct))
-
-    return embed_distinct(prompts, embed), {"name": embedder.name, "settings": embedder.settings}
+    rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
+    found = checked(embedder.embed([*rows]), f"{embedder.name}'s features", len(rows))
+    about = {"name": embedder.name, "settings": embedder.settings}
+    return found[[rows[prompt] for prompt in prompts]], about
 
 
 def choose_kernel(

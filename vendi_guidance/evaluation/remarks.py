@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Mapping
 from math import isfinite
 
-import torch
-
 from vendi_guidance.evaluation.analysis import LISTED, Analysis
 from vendi_guidance.evaluation.embedding import Embedded
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.scores.groups import shuffled
 from vendi_guidance.scores.intervals import CURVES_FROM
 from vendi_guidance.scores.subsampling import ENOUGH, Subsamples
 from vendi_guidance.storage.messages import counted
@@ -57,9 +56,7 @@ def remarks_on_images(inputs: ScoreInputs, analysis: Analysis) -> Iterator[str]:
     reference = inputs.reference
     count = 0 if reference is None else min(len(inputs), len(reference) // 2)
     if reference is not None and count > NEIGHBOURS:
-        generator = torch.Generator().manual_seed(0)
-        order = torch.randperm(len(reference), generator=generator, device="cpu")
-        own, others = reference[order[:count]], reference[order[count:]]
+        own, others = reference[shuffled(len(reference))].split([count, len(reference) - count])
         scores = ScoreInputs(own, inputs.kernel_x, reference=others).against_reference()
         named = ", ".join(f"{MEASURES[key].title} {MEASURES[key].format(it)}" for key, it in scores)
         yield f"{counted(count, 'reference image')} against the others: {named}."

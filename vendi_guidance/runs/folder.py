@@ -33,7 +33,7 @@ from vendi_guidance.storage.files import (
     keep_memory,
     memory_name,
     remove_unfinished,
-    sync_folder,
+    sync,
 )
 from vendi_guidance.storage.imagefolder import (
     METADATA,
@@ -79,7 +79,7 @@ class Checkpoints:
         path = self.folder / f"{progress.done:012d}.safetensors"
         save_tensors(path, named(samples), headed(FORMAT, asdict(progress)))
         self._entered[path] = progress.entered
-        sync_folder(self.folder)
+        sync(self.folder)
         self.remove_unneeded()
 
     def last(self) -> Progress | None:
@@ -249,7 +249,7 @@ class RunFolder:
                 if copy != kept:
                     copy.unlink()
             self._clean()
-            sync_folder(self.path)
+            sync(self.path)
             self.checkpoints.add(opening, [])
 
     def save_image(self, number: int, image: Image, about: Row | None) -> None:
@@ -264,7 +264,7 @@ class RunFolder:
         with self._writing():
             append_rows(self.path / TIMINGS, timings)
             length = append_rows(self.path / METADATA, rows)
-            sync_folder(self.path)
+            sync(self.path)
             self.checkpoints.add(replace(progress, metadata_bytes=length), samples)
         self._safe = progress.done
 

@@ -18,14 +18,7 @@ from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import Progress, RunFolder
 from vendi_guidance.runs.loading import Model, find, load
 from vendi_guidance.runs.models import fingerprint
-from vendi_guidance.runs.plan import (
-    MANIFEST,
-    Manifest,
-    Plan,
-    RunOptions,
-    read,
-    versions,
-)
+from vendi_guidance.runs.plan import MANIFEST, Manifest, Plan, RunOptions, read, versions
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import MEMORY, memory_name, sha256_of
