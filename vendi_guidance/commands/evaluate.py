@@ -59,7 +59,6 @@ COMMON = (
 
 
 def sigma_option(kind: str) -> Any:
-    """The option for a kernel's bandwidth."""
     return feature_option(
         f"--sigma-{kind}",
         type=Range(0, min_open=True),

@@ -72,7 +72,6 @@ from vendi_guidance.storage.messages import counted
 
 
 def setting_option(name: str, setting: Setting) -> Decorator:
-    """The option for a setting of guidance."""
     help_text, none = setting.help, setting.none
     if none is not None and " " in none:  # a description, not a keyword
         help_text, none = f"{help_text} Automatic is {none}.", "automatic"
@@ -87,12 +86,10 @@ def setting_option(name: str, setting: Setting) -> Decorator:
 
 
 def option_name(name: str) -> str:
-    """The option for a setting."""
     return "--" + with_prefix(name).replace("_", "-")
 
 
 def option_type(setting: Setting) -> click.ParamType:
-    """The type of a setting's option."""
     if setting.choices:
         return Choice(setting.choices)
     if setting.kind is int:

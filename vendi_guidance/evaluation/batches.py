@@ -1,6 +1,6 @@
 """Finished batches from folders, arrays, tensors, datasets or images."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from os import PathLike
@@ -21,8 +21,6 @@ from vendi_guidance.storage.tables import TEXT_COLUMNS, text_in
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
 
-AT_ONCE = 256  # most images in memory
-
 
 @dataclass(frozen=True, eq=False)
 class LazyImages(Sequence[Image.Image]):
@@ -38,10 +36,6 @@ class LazyImages(Sequence[Image.Image]):
         if isinstance(index, slice):
             return [_as_image(self.read(row)) for row in self.rows[index]]
         return _as_image(self.read(self.rows[index]))
-
-    def chunks(self) -> Iterator[list[Image.Image]]:
-        """All images in order, in lists of at most `AT_ONCE`."""
-        return (self[start : start + AT_ONCE] for start in range(0, len(self), AT_ONCE))
 
     def take(self, rows: Sequence[int]) -> "LazyImages":
         """A subset of the images, by position."""
@@ -136,7 +130,6 @@ def as_batch(
 
 
 def _from_sequence(images: Any) -> LazyImages:
-    """Images from a sequence of them, or from one array or tensor."""
     if isinstance(images, LazyImages):
         return images
     if isinstance(images, (Tensor, np.ndarray)):

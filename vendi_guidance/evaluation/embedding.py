@@ -24,6 +24,8 @@ ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"
 PromptFeatures: TypeAlias = "str | PromptEmbedder | Features"
 Share: TypeAlias = tuple[int, int]
 
+AT_ONCE = 256  # most images in memory that are not files
+
 # Bandwidths by embedder. The papers use 20 to 30 for DINOv2, and 0.1 to 0.8 for CLIP's prompts. In
 # the demo probe's features, images of two concepts are about 18 apart and two variants of one about
 # 10, so that a bandwidth of 4 tells both apart.
@@ -123,7 +125,8 @@ class ImageReader:
             embedder = open_image_embedder(embedder)
         paths = images.paths()
         if paths is None:
-            features = torch.cat([embedder.embed(chunk) for chunk in images.chunks()])
+            chunks = (images[start : start + AT_ONCE] for start in every[::AT_ONCE])
+            features = torch.cat([embedder.embed(chunk) for chunk in chunks])
             found = FileFeatures(features, every, [])
         else:
             found = file_features(paths, embedder, **vars(self))

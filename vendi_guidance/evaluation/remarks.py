@@ -35,8 +35,7 @@ def remarks_on(
     }
     left_out = [] if subsamples.parts else [f"confidence intervals (they need {ENOUGH})"]
     left_out += [] if n >= CURVES_FROM else [f"convergence curves ({CURVES_FROM} images)"]
-    needs = {name: why for name, (is_wanted, why) in wanted.items() if is_wanted}
-    needs = {name: why for name, why in needs.items() if name not in found}
+    needs = {name: why for name, (it, why) in wanted.items() if it and name not in found}
     needs |= {name: "not finite" for name, value in found.items() if not isfinite(value)}
     if left_out := left_out + [f"{MEASURES[name].title} ({why})" for name, why in needs.items()]:
         both = f"{size} and {counted(real, 'reference image')}" if real else size

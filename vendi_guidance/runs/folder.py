@@ -253,14 +253,12 @@ class RunFolder:
             self.checkpoints.add(opening, [])
 
     def save_image(self, number: int, image: Image, about: Row | None) -> None:
-        """Write an image, with these values in its text chunks."""
         with self._writing():
             save_image(self.path / image_name(number), image, about)
 
     def finish_batch(
         self, rows: list[Row], timings: list[Row], progress: Progress, samples: Sequence[Finished]
     ) -> None:
-        """Write the metadata and the checkpoint of a batch whose images are saved."""
         with self._writing():
             append_rows(self.path / TIMINGS, timings)
             length = append_rows(self.path / METADATA, rows)
