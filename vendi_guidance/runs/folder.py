@@ -226,7 +226,8 @@ class RunFolder:
                 "over with --overwrite, which deletes the images"
             )
         with self._writing():
-            self._kept_memory()
+            if self.memory is not None:
+                keep_memory(self.path, self.memory)
             self._clean()
             if metadata.is_file():
                 os.truncate(metadata, progress.metadata_bytes)
@@ -242,7 +243,7 @@ class RunFolder:
             if self.checkpoints.folder.exists():
                 shutil.rmtree(self._removed, ignore_errors=True)
                 self.checkpoints.folder.replace(self._removed)
-            kept = self._kept_memory()
+            kept = self.memory and keep_memory(self.path, self.memory)
             manifest.save(self.path)
             remove_images(self.path)
             for copy in self.path.glob(memory_name("[0-9a-f]" * 64)):
@@ -265,10 +266,6 @@ class RunFolder:
             sync(self.path)
             self.checkpoints.add(replace(progress, metadata_bytes=length), samples)
         self._safe = progress.done
-
-    def _kept_memory(self) -> Path | None:
-        """The copy of the memory that the run begins with, beside its images."""
-        return self.memory and keep_memory(self.path, self.memory)
 
     def _clean(self) -> None:
         """Delete a replaced run's checkpoints, and what a killed process left behind."""
