@@ -22,7 +22,6 @@ from vendi_guidance.scores.bandwidth import median_distance
 
 ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"
 PromptFeatures: TypeAlias = "str | PromptEmbedder | Features"
-Share: TypeAlias = tuple[int, int]
 
 AT_ONCE = 256  # most images in memory that are not files
 
@@ -133,12 +132,6 @@ class ImageReader:
         features = checked(found.features, f"{embedder.name}'s features", len(found.kept))
         about = {"name": embedder.name, "settings": embedder.settings}
         return found._replace(features=features), about
-
-    def embed_share(self, images: LazyImages, embedder: ImageFeatures, share: Share) -> None:
-        """Add the features of a share (i, n) of image files, the i-th of n, to the cache, from
-        which `embed` then takes them; for several processes. ValueError as for `embed`."""
-        if (paths := images.paths()) and not isinstance(embedder, (str, Tensor, np.ndarray)):
-            file_features(paths, embedder, share=share, **vars(self))
 
 
 READER = ImageReader()
