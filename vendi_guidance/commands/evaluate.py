@@ -180,7 +180,8 @@ def main(
     else:
         click.echo(formatted(form, runs, comparison), nl=False)
     if reports:
-        show(reports, comparison, printed=job.notes, err=not is_table)
+        printed = [*job.scoring.notes, *(batch.note for batch in job.batches)]
+        show(reports, comparison, printed, err=not is_table)
         click.echo(f"wrote {page} and, beside it, report.json and figures", err=not is_table)
     missed = [
         f"{run}: {MEASURES[name].title} is below {least:g}"

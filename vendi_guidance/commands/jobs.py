@@ -41,11 +41,6 @@ class Job:
     references: Images | None
     reader: ImageReader
 
-    @property
-    def notes(self) -> list[str]:
-        """What the user has been told before the report is made."""
-        return [*self.scoring.notes, *(batch.note for batch in self.batches)]
-
     def embed_share(self, share: tuple[int, int]) -> None:
         """Add the features of a share (i, n) of all images, the i-th of n, to the reader's cache,
         from which `reports` takes them."""
