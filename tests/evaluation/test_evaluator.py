@@ -20,7 +20,7 @@ from tests.helpers.batches_at_hand import (
 )
 from vendi_guidance.evaluation import inputs
 from vendi_guidance.evaluation.attributes import Attribute
-from vendi_guidance.evaluation.embedding import Embedding, ImageReader
+from vendi_guidance.evaluation.embedding import Embedding, ImageReader, embed_prompts
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group, prompt_fidelity
 from vendi_guidance.evaluation.judges import Judges
@@ -323,6 +323,13 @@ def test_a_column_of_the_metadata_is_a_score_with_an_interval(tmp_path):
 def test_what_is_not_a_number_or_label_for_each_image_is_refused(judge, given, words):
     with pytest.raises(ValueError, match=words):
         report_of(24, **{judge: given})
+
+
+def test_each_distinct_prompt_is_embedded_once():
+    seen = []
+    embedder = FromFunction(lambda texts: seen.extend(texts) or torch.eye(len(texts)), "eye")
+    features, _ = embed_prompts(["a cat", "a dog", "a cat"], embedder)
+    assert seen == ["a cat", "a dog"] and torch.equal(features, torch.eye(2)[[0, 1, 0]])
 
 
 def test_a_look_counts_once_and_only_on_an_image_of_what_was_asked():

@@ -115,12 +115,3 @@ def test_a_pooler_that_no_feature_needs_may_be_missing(tmp_path):
     expected = open_prompt_embedder(spec := f"sentence-transformers:{tmp_path}").embed(PROMPTS)
     drop_weight(tmp_path, "pooler")
     assert torch.equal(open_prompt_embedder(spec).embed(PROMPTS), expected)
-
-
-def test_each_distinct_prompt_is_embedded_once():
-    seen = []
-    embedder = open_prompt_embedder("words", batch_size=3)
-    transform = embedder.transform
-    embedder.transform = lambda batch, device: seen.extend(batch) or transform(batch, device)
-    features = embedder.embed(PROMPTS)
-    assert seen == [*PROMPTS[:2], *PROMPTS[3:]] and torch.equal(features[0], features[2])

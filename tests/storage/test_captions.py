@@ -28,7 +28,6 @@ def folder(tmp_path):
 
 def captions_of(folder):
     found = find_captions(folder, list_files(folder)[0])
-    assert found is not None
     return found.source, {str(file.relative_to(folder)): text for file, text in found.of.items()}
 
 
@@ -83,7 +82,7 @@ def test_texts_beside_images_are_read_from_tar_files_too(folder):
     assert said == "the .txt or .json file beside each image"
     assert captions == {"0.tar/a.jpg": "a cat", "0.tar/b.png": "a dog"}
     save_tar(folder / "0.tar", {"a.png": b""})
-    assert find_captions(folder, list_files(folder)[0]) is None
+    assert not find_captions(folder, list_files(folder)[0]).of
 
 
 def test_tables_in_subfolders_are_all_read_relative_to_their_own(folder):
@@ -110,7 +109,7 @@ def test_folders_of_splits_are_no_prompts_and_numbers_of_repeats_are_no_part_of_
     found = {"a_cat/0.png": "a cat", "a_dog/1.png": "a dog", "more/2.JPG": "more"}
     assert captions_of(folder) == ("the names of subfolders", found)
     (folder / "more").rename(folder / "test")
-    assert find_captions(folder, list_files(folder)[0]) is None
+    assert not find_captions(folder, list_files(folder)[0]).of
 
 
 @pytest.mark.parametrize(
@@ -297,13 +296,13 @@ def test_a_text_beside_an_image_is_read_in_the_same_forms(folder, text, found):
     for name in NAMES:
         (folder / name).with_suffix(".txt").write_text(text)
     captions = find_captions(folder, list_files(folder)[0])
-    assert ({*captions.of.values()} if captions else None) == ({found} if found else None)
+    assert {*captions.of.values()} == ({found} if found else set())
 
 
 def test_a_named_pipe_is_not_opened_which_would_wait_forever(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "a.png")
     monkeypatch.setattr(Image, "open", Mock(side_effect=pytest.fail.Exception))
-    assert find_captions(tmp_path, [tmp_path / "a.png"]) is None
+    assert not find_captions(tmp_path, [tmp_path / "a.png"]).of
 
 
 def test_the_prompt_is_found_in_the_comment_of_a_jpeg_and_said_to_be(tmp_path):

@@ -56,7 +56,6 @@ class Page(gr.Blocks):
 
 
 def build(actions: Actions, examples: str) -> gr.Blocks:
-    """The page, with these initial prompts."""
     old = (600, 86_400)  # seconds between clean-ups of displayed files, and the age of what goes
     with Page(title="Vendi Guidance", analytics_enabled=False, delete_cache=old) as page:
         gr.Markdown(INTRO)

@@ -28,6 +28,13 @@ class Range(click.FloatRange):
         return number
 
 
+class Choice(click.Choice[str]):
+    """A choice that suggests the nearest known word."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return super().get_invalid_choice_message(value, ctx) + nearest(value, self.choices)
+
+
 class Option(click.Option):
     """An option in the group of this title; `none` is a keyword whose value is `NONE`."""
 
@@ -50,13 +57,7 @@ class Option(click.Option):
     def type_cast_value(self, context: click.Context, value: Any) -> Any:
         if self.none is not None and value == self.none:
             return NONE
-        try:
-            return super().type_cast_value(context, value)
-        except click.BadParameter as error:
-            if not (isinstance(value, str) and isinstance(self.type, click.Choice)):
-                raise
-            text = error.message + nearest(value, self.type.choices)
-            raise click.BadParameter(text, context, self) from None
+        return super().type_cast_value(context, value)
 
 
 DEBUG = "VENDI_GUIDANCE_DEBUG"  # environment variable; if it is set, errors show their traceback

@@ -36,15 +36,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-from vendi_guidance.commands.cli import Command, Range, tell
+from vendi_guidance.commands.cli import Choice, Command, Range, tell
 from vendi_guidance.commands.jobs import prepare, streamed
 from vendi_guidance.commands.run_options import PATH, PROTOCOLS, device_option, output_option
 from vendi_guidance.commands.score_tables import FORMATS, formatted, score_table
-from vendi_guidance.commands.scoring_options import (
-    feature_option,
-    judge_option,
-    scoring_options,
-)
+from vendi_guidance.commands.scoring_options import feature_option, judge_option, scoring_options
 from vendi_guidance.evaluation.evaluator import compare
 from vendi_guidance.evaluation.measures import MEASURES, describe_embedder, describe_kernel
 from vendi_guidance.evaluation.report.html import read_report, save_report
@@ -63,7 +59,6 @@ COMMON = (
 
 
 def sigma_option(kind: str) -> Any:
-    """The option for a kernel's bandwidth."""
     return feature_option(
         f"--sigma-{kind}",
         type=Range(0, min_open=True),
@@ -106,9 +101,7 @@ def thresholds(
     help="Real images to compare with: a folder, or a .npy, .npz or .safetensors file of features.",
 )
 @feature_option(
-    "--protocol",
-    type=click.Choice([*PROTOCOLS]),
-    help="Also score a prompt's images by 4, or 8 (sets).",
+    "--protocol", type=Choice([*PROTOCOLS]), help="Also score a prompt's images by 4, or 8 (sets)."
 )
 @feature_option(
     "--stream",
@@ -131,7 +124,7 @@ def thresholds(
 @output_option(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
+    type=Choice(FORMATS),
     default=FORMATS[0],
     help="How the scores are printed. csv has a row for each score and run.",
 )
@@ -146,7 +139,7 @@ def thresholds(
 @output_option("--workers", type=click.IntRange(0), default=0, help="Extra processes for decoding.")
 @output_option(
     "--on-bad-image",
-    type=click.Choice(["skip", "fail"]),
+    type=Choice(["skip", "fail"]),
     default="skip",
     help="What to do with unreadable files: list them and go on, or stop at the first.",
 )
@@ -187,7 +180,8 @@ def main(
     else:
         click.echo(formatted(form, runs, comparison), nl=False)
     if reports:
-        show(reports, comparison, printed=job.notes, err=not is_table)
+        printed = [*job.scoring.notes, *(batch.note for batch in job.batches)]
+        show(reports, comparison, printed, err=not is_table)
         click.echo(f"wrote {page} and, beside it, report.json and figures", err=not is_table)
     missed = [
         f"{run}: {MEASURES[name].title} is below {least:g}"

@@ -45,7 +45,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from vendi_guidance.commands.cli import NONE, Command, Range, tell
+from vendi_guidance.commands.cli import NONE, Choice, Command, Range, tell
 from vendi_guidance.commands.run_options import (
     COUNT,
     FILE,
@@ -72,7 +72,6 @@ from vendi_guidance.storage.messages import counted
 
 
 def setting_option(name: str, setting: Setting) -> Decorator:
-    """The option for a setting of guidance."""
     help_text, none = setting.help, setting.none
     if none is not None and " " in none:  # a description, not a keyword
         help_text, none = f"{help_text} Automatic is {none}.", "automatic"
@@ -87,14 +86,12 @@ def setting_option(name: str, setting: Setting) -> Decorator:
 
 
 def option_name(name: str) -> str:
-    """The option for a setting."""
     return "--" + with_prefix(name).replace("_", "-")
 
 
 def option_type(setting: Setting) -> click.ParamType:
-    """The type of a setting's option."""
     if setting.choices:
-        return click.Choice(setting.choices)
+        return Choice(setting.choices)
     if setting.kind is int:
         return click.IntRange(int(setting.least))
     most = None if isinf(setting.most) else setting.most
@@ -117,21 +114,19 @@ COMMON = (
     help="Number of images per prompt.",
 )
 @sampling_option(
-    "--protocol",
-    type=click.Choice([*PROTOCOLS]),
-    help="Make 4 images per prompt, or 8 (sets).",
+    "--protocol", type=Choice([*PROTOCOLS]), help="Make 4 images per prompt, or 8 (sets)."
 )
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")
 @guidance_option(
     "--diversity-memory",
-    type=click.Choice(LASTING),
+    type=Choice(LASTING),
     default="session",
     help="What images are moved away from. session: all remembered images. call: those of the "
     "same batch and of --window-in.",
 )
 @guidance_option(
     "--diversity-preset",
-    type=click.Choice(list(PRESETS)),
+    type=Choice(list(PRESETS)),
     help="Named settings that replace --diversity and the defaults below. published: the paper's.",
 )
 @together(*[setting_option(*it) for it in SETTINGS.items() if it[1].has_option])

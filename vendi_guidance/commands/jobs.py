@@ -16,13 +16,13 @@ from vendi_guidance.evaluation.embedding import (
     IMAGE_SIGMAS,
     PROMPT_SIGMAS,
     ImageReader,
-    Share,
     embed_batch,
 )
 from vendi_guidance.evaluation.evaluator import evaluate
 from vendi_guidance.evaluation.results import Report, ScoreResult
 from vendi_guidance.evaluation.streaming import Sums
 from vendi_guidance.features.base import load_features
+from vendi_guidance.features.files import file_features
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.scores.spectra import RandomFourier
@@ -41,20 +41,17 @@ class Job:
     references: Images | None
     reader: ImageReader
 
-    @property
-    def notes(self) -> list[str]:
-        """What the user has been told before the report is made."""
-        return [*self.scoring.notes, *(batch.note for batch in self.batches)]
-
-    def embed_share(self, share: Share) -> None:
-        """Add the features of a share of all images to the reader's cache."""
-        embedding, judges, *_ = self.scoring
-        for batch in self.batches:
-            for embedder in judges.embedders(embedding.image):
-                self.reader.embed_share(batch.images, embedder, share)
+    def embed_share(self, share: tuple[int, int]) -> None:
+        """Add the features of a share (i, n) of all images, the i-th of n, to the reader's cache,
+        from which `reports` takes them."""
+        image: Any = self.scoring.embedding.image
+        embedders = self.scoring.judges.embedders(image)
+        todo = [(batch, embedder) for batch in self.batches for embedder in embedders]
         if isinstance(self.references, Path):
-            images = as_batch(self.references, read_prompts=False).images
-            self.reader.embed_share(images, embedding.image, share)
+            todo.append((as_batch(self.references, read_prompts=False), image))
+        for batch, embedder in todo:
+            paths = batch.images.paths() or []
+            file_features(paths, embedder, share=share, **vars(self.reader))
 
     def reports(self) -> list[Report]:
         """A report of each folder; the second has the kernels and references of the first."""

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import torch
 
-from vendi_guidance.commands.cli import Option, Range
+from vendi_guidance.commands.cli import Choice, Option, Range
 from vendi_guidance.runs.plan import AUTO, DTYPES, OFFLOADS, RunOptions
 from vendi_guidance.storage.assets import asset
 
@@ -96,14 +96,14 @@ run_options = together(
     device_option,
     output_option(
         "--dtype",
-        type=click.Choice(DTYPES),
+        type=Choice(DTYPES),
         default=AUTO,
         help="Precision of the model. auto: on a GPU, float16 for a U-Net and bfloat16 for a "
         "transformer; on a CPU, bfloat16 if the processor supports it natively, else float32.",
     ),
     output_option(
         "--offload",
-        type=click.Choice(OFFLOADS),
+        type=Choice(OFFLOADS),
         help="Keep on the GPU only what is in use, to save its memory. model: one component of "
         "the model at a time. sequential: one layer at a time, which saves more and is slow.",
     ),

@@ -179,5 +179,4 @@ def open_judges(
 
 
 def open_clip(name: str, device: str) -> tuple[ImageEmbedder, PromptEmbedder]:
-    """The two embedders of a CLIP."""
     return open_image_embedder(name, device=device), open_prompt_embedder(name, device=device)

@@ -10,7 +10,7 @@ from vendi_guidance.evaluation.inputs import ScoreInputs, looks_by_group
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.scores.alignment import vendi_of_each
 from vendi_guidance.scores.functional import conditional_vendi, vendi
-from vendi_guidance.scores.groups import rows_by_label
+from vendi_guidance.scores.groups import rows_by_label, shuffled
 from vendi_guidance.scores.intervals import CURVES_FROM, Convergence, convergence, eight_sizes
 from vendi_guidance.scores.modes import Mode, find_modes
 
@@ -44,9 +44,7 @@ class Analysis:
 
 @isolated()
 def analyse(inputs: ScoreInputs) -> Analysis:
-    """Compute the analysis of a batch."""
-    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0), device="cpu")
-    sample = order[:DENSE_UP_TO].sort().values
+    sample = shuffled(len(inputs))[:DENSE_UP_TO].sort().values
     part = inputs.take(sample)
     similarities = part.kernel_x.gram(part.x).triu(1).flatten()
     closest = similarities.topk(min(LISTED, len(similarities)))

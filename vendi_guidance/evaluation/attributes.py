@@ -95,9 +95,7 @@ def attributes_in(content: Mapping[str, Any], place: str) -> list[Attribute]:
         left_open = one.get("open", [name for name in found if name not in named])
         for name, value in (dict.fromkeys(left_open) | named).items():
             if name not in found or (value is not None and value not in found[name].values):
-                what = (
-                    f"attribute {name!r}" if name not in found else f"value {value!r} of {name!r}"
-                )
+                what = f"value {value!r} of {name!r}" if name in found else f"attribute {name!r}"
                 raise ValueError(f"{where}: there is no {what} in the file's attributes")
             applies[name][one["prompt"]] = value
     return [replace(one, prompts=applies[name]) for name, one in found.items() if applies[name]]

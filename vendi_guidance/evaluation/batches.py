@@ -1,6 +1,6 @@
 """Finished batches from folders, arrays, tensors, datasets or images."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from os import PathLike
@@ -21,8 +21,6 @@ from vendi_guidance.storage.tables import TEXT_COLUMNS, text_in
 Images: TypeAlias = Any
 """A folder, PIL images, paths, an array, a tensor, or a `datasets.Dataset` (see `as_batch`)."""
 
-AT_ONCE = 256  # most images in memory
-
 
 @dataclass(frozen=True, eq=False)
 class LazyImages(Sequence[Image.Image]):
@@ -38,10 +36,6 @@ class LazyImages(Sequence[Image.Image]):
         if isinstance(index, slice):
             return [_as_image(self.read(row)) for row in self.rows[index]]
         return _as_image(self.read(self.rows[index]))
-
-    def chunks(self) -> Iterator[list[Image.Image]]:
-        """All images in order, in lists of at most `AT_ONCE`."""
-        return (self[start : start + AT_ONCE] for start in range(0, len(self), AT_ONCE))
 
     def take(self, rows: Sequence[int]) -> "LazyImages":
         """A subset of the images, by position."""
@@ -136,7 +130,6 @@ def as_batch(
 
 
 def _from_sequence(images: Any) -> LazyImages:
-    """Images from a sequence of them, or from one array or tensor."""
     if isinstance(images, LazyImages):
         return images
     if isinstance(images, (Tensor, np.ndarray)):
@@ -160,16 +153,15 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     (files, left_out), name = list_files(folder), folder.resolve().name
     rows: list[dict[str, Any]] | None = None
     prompts: list[Any] = []
-    captions = None
+    paths, source, lost = files, METADATA, ""
     if (folder / METADATA).is_file():
         listed = read_metadata(folder)
-        paths, rows, source = [one.path for one in listed], [one.row for one in listed], METADATA
+        paths, rows = [one.path for one in listed], [one.row for one in listed]
         prompts = [text_in(one.row, one.place) for one in listed] if read_prompts else []
-    elif files:
-        paths, captions = files, find_captions(folder, files) if read_prompts else None
-        if captions is not None:
-            source, prompts = captions.source, [captions.of.get(file) for file in files]
-    else:
+    elif files and read_prompts:
+        source, of, lost = find_captions(folder, files)
+        prompts = [of.get(file) for file in files]
+    elif not files:
         what = f" ({named_endings(left_out)})" if left_out else ""
         raise ValueError(f"{folder} contains neither {METADATA} nor images{what}")
     kept, note = [*range(len(paths))], ""
@@ -182,11 +174,11 @@ def _from_folder(folder: Path, read_prompts: bool) -> Batch:
             count = counted(len(chosen) + len(without), "image")
             names = first_few([file.relative_to(folder).as_posix() for file in without])
             note += f"; {len(without):,} of {count} {have} left out: {names}"
-        note += f"; {captions.lost}." if captions is not None and captions.lost else "."
     elif read_prompts:
         everywhere = f"{', '.join(TABLES)}, beside or in the images, or in names of subfolders"
         note = f"No prompts found in {everywhere if rows is None else METADATA}"
-        note += f"; {captions.lost}." if captions is not None and captions.lost else "."
+    if note:
+        note += f"; {lost}." if lost else "."
     if left_out:
         note += f" {named_endings(left_out)}."
     batch = Batch(_from_sequence(paths), prompts if has_prompts else None, name, rows, note)

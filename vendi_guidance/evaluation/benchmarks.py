@@ -9,6 +9,7 @@ from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.tables import read_table
 
 BENCHMARKS = "benchmarks"  # in assets
+COLUMNS = ("prompt", "attribute", "attribute_values")  # of GRADE's tables
 
 
 def open_benchmark(name: str) -> dict[str, Any]:
@@ -52,14 +53,11 @@ def open_benchmark(name: str) -> dict[str, Any]:
 
 
 def _from_grade(path: Path) -> dict[str, Any]:
-    """The content of a table of GRADE's."""
     attributes: dict[str, list[str]] = {}
     prompts: dict[str, dict[str, Any]] = {}
     for place, row in read_table(path):
         try:
-            prompt, attribute, given = (
-                row[it] for it in ("prompt", "attribute", "attribute_values")
-            )
+            prompt, attribute, given = map(row.__getitem__, COLUMNS)
             values = sorted(map(str, ast.literal_eval(given)))
         except KeyError as error:
             raise ValueError(f"{place} has no column {error}: GRADE's tables have") from None

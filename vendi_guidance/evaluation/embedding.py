@@ -15,14 +15,15 @@ from vendi_guidance.evaluation.inputs import ScoreInputs
 from vendi_guidance.features.base import ImageEmbedder, PromptEmbedder
 from vendi_guidance.features.files import BadImage, FileFeatures, file_features
 from vendi_guidance.features.images import open_image_embedder
-from vendi_guidance.features.prompts import embed_distinct, open_prompt_embedder
+from vendi_guidance.features.prompts import open_prompt_embedder
 from vendi_guidance.kernels.base import Features, Kernel, as_features, as_kernel, check_count
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.bandwidth import median_distance
 
 ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"
 PromptFeatures: TypeAlias = "str | PromptEmbedder | Features"
-Share: TypeAlias = tuple[int, int]
+
+AT_ONCE = 256  # most images in memory that are not files
 
 # Bandwidths by embedder. The papers use 20 to 30 for DINOv2, and 0.1 to 0.8 for CLIP's prompts. In
 # the demo probe's features, images of two concepts are about 18 apart and two variants of one about
@@ -123,19 +124,14 @@ class ImageReader:
             embedder = open_image_embedder(embedder)
         paths = images.paths()
         if paths is None:
-            features = torch.cat([embedder.embed(chunk) for chunk in images.chunks()])
+            chunks = (images[start : start + AT_ONCE] for start in every[::AT_ONCE])
+            features = torch.cat([embedder.embed(chunk) for chunk in chunks])
             found = FileFeatures(features, every, [])
         else:
             found = file_features(paths, embedder, **vars(self))
         features = checked(found.features, f"{embedder.name}'s features", len(found.kept))
         about = {"name": embedder.name, "settings": embedder.settings}
         return found._replace(features=features), about
-
-    def embed_share(self, images: LazyImages, embedder: ImageFeatures, share: Share) -> None:
-        """Add the features of a share (i, n) of image files, the i-th of n, to the cache, from
-        which `embed` then takes them; for several processes. ValueError as for `embed`."""
-        if (paths := images.paths()) and not isinstance(embedder, (str, Tensor, np.ndarray)):
-            file_features(paths, embedder, share=share, **vars(self))
 
 
 READER = ImageReader()
@@ -183,14 +179,14 @@ def embed_batch(batch: Batch, embedding: Embedding, reader: ImageReader) -> Embe
 def embed_prompts(
     prompts: Sequence[str], embedder: str | PromptEmbedder
 ) -> tuple[Tensor, dict[str, Any]]:
-    """(n, m) features of n prompts, and the embedder's settings as JSON values."""
+    """(n, m) features of n prompts, of which each distinct one is embedded once, and the embedder's
+    settings as JSON values."""
     if isinstance(embedder, str):
         embedder = open_prompt_embedder(embedder)
-
-    def embed(distinct: list[str]) -> Tensor:
-        return checked(embedder.embed(distinct), f"{embedder.name}'s features", len(distinct))
-
-    return embed_distinct(prompts, embed), {"name": embedder.name, "settings": embedder.settings}
+    rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
+    found = checked(embedder.embed([*rows]), f"{embedder.name}'s features", len(rows))
+    about = {"name": embedder.name, "settings": embedder.settings}
+    return found[[rows[prompt] for prompt in prompts]], about
 
 
 def choose_kernel(

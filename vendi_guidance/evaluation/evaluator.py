@@ -29,7 +29,7 @@ from vendi_guidance.evaluation.results import Comparison, Difference, Report, Sc
 from vendi_guidance.features.files import BadImage
 from vendi_guidance.features.images import open_image_embedder
 from vendi_guidance.kernels.base import as_features
-from vendi_guidance.scores.groups import rows_by_label
+from vendi_guidance.scores.groups import rows_by_label, shuffled
 from vendi_guidance.scores.subsampling import LEVEL, Subsamples, subsample
 
 # settings that may differ between reports that are compared
@@ -183,9 +183,8 @@ def subsample_scores(
     for batch in batches:
         references = batch.reference
         if references is not None and len(references) > MOST_REFERENCES:
-            generator = torch.Generator().manual_seed(0)
-            order = torch.randperm(len(references), generator=generator, device="cpu")
-            batch = replace(batch, reference=references[order[:MOST_REFERENCES]])
+            sample = shuffled(len(references))[:MOST_REFERENCES]
+            batch = replace(batch, reference=references[sample])
         smaller.append(batch)
     found: list[list[dict[str, float]]] = [[] for _ in batches]
     for part in tqdm(subsamples.parts, "intervals", disable=None if progress else True):

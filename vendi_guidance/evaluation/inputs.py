@@ -24,7 +24,7 @@ from vendi_guidance.scores.alignment import (
 )
 from vendi_guidance.scores.entropy import Entropy, normalised_entropy
 from vendi_guidance.scores.functional import EXACT, Parts
-from vendi_guidance.scores.groups import rows_by_label
+from vendi_guidance.scores.groups import rows_by_label, shuffled
 from vendi_guidance.scores.references import frechet_distance, kernel_distance, manifold_scores
 
 MOST = 4000  # images of which entropies of order 1 are computed, in about ten seconds each
@@ -125,9 +125,7 @@ class ScoreInputs:
     def _some(self, most: int) -> Tensor:
         """The sorted rows of the images of prompts chosen at random, this many in all."""
         groups = [*rows_by_label(self.prompts or range(len(self)), len(self)).values()]
-        generator = torch.Generator().manual_seed(0)
-        order = torch.randperm(len(groups), generator=generator, device="cpu").tolist()
-        rows = [*chain.from_iterable(groups[i] for i in order)]
+        rows = [*chain.from_iterable(groups[i] for i in shuffled(len(groups)).tolist())]
         return torch.tensor(sorted(rows[:most]), device="cpu")
 
     def _by_prompt(self) -> Iterator[tuple[str, float]]:

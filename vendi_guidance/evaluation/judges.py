@@ -221,7 +221,6 @@ def judge_attributes(
 
 
 def _labels(found: Embedded, given: Labels | Probe | None, reader: ImageReader) -> Labels | None:
-    """The labels of the images that could be read."""
     prompts = found.batch.prompts
     if isinstance(given, Probe):
         return None if prompts is None else given.labels(_features(found, given, reader), prompts)

@@ -23,7 +23,6 @@ class Measure:
     high: float = inf
 
     def format(self, value: float) -> str:
-        """The score as text."""
         form = ",.0f" if abs(value) >= 10_000 else self.form
         return format(value, form).replace("-", "−")
 

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Mapping
 from math import isfinite
 
-import torch
-
 from vendi_guidance.evaluation.analysis import LISTED, Analysis
 from vendi_guidance.evaluation.embedding import Embedded
 from vendi_guidance.evaluation.inputs import NEIGHBOURS, ScoreInputs
 from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.measures import MEASURES
+from vendi_guidance.scores.groups import shuffled
 from vendi_guidance.scores.intervals import CURVES_FROM
 from vendi_guidance.scores.subsampling import ENOUGH, Subsamples
 from vendi_guidance.storage.messages import counted
@@ -36,8 +35,7 @@ def remarks_on(
     }
     left_out = [] if subsamples.parts else [f"confidence intervals (they need {ENOUGH})"]
     left_out += [] if n >= CURVES_FROM else [f"convergence curves ({CURVES_FROM} images)"]
-    needs = {name: why for name, (is_wanted, why) in wanted.items() if is_wanted}
-    needs = {name: why for name, why in needs.items() if name not in found}
+    needs = {name: why for name, (it, why) in wanted.items() if it and name not in found}
     needs |= {name: "not finite" for name, value in found.items() if not isfinite(value)}
     if left_out := left_out + [f"{MEASURES[name].title} ({why})" for name, why in needs.items()]:
         both = f"{size} and {counted(real, 'reference image')}" if real else size
@@ -57,9 +55,7 @@ def remarks_on_images(inputs: ScoreInputs, analysis: Analysis) -> Iterator[str]:
     reference = inputs.reference
     count = 0 if reference is None else min(len(inputs), len(reference) // 2)
     if reference is not None and count > NEIGHBOURS:
-        generator = torch.Generator().manual_seed(0)
-        order = torch.randperm(len(reference), generator=generator, device="cpu")
-        own, others = reference[order[:count]], reference[order[count:]]
+        own, others = reference[shuffled(len(reference))].split([count, len(reference) - count])
         scores = ScoreInputs(own, inputs.kernel_x, reference=others).against_reference()
         named = ", ".join(f"{MEASURES[key].title} {MEASURES[key].format(it)}" for key, it in scores)
         yield f"{counted(count, 'reference image')} against the others: {named}."

@@ -123,7 +123,6 @@ def attribute_scores(
 
 
 def _grade(images: Tensor) -> Estimate | None:
-    """GRADE of (prompts, values) numbers of images, with its interval; None without prompts."""
     if not len(images):
         return None
     subsamples = subsample([range(len(images))], [len(images)])

@@ -14,7 +14,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -65,9 +64,9 @@ def file_features(
     OSError if the cache cannot be read or written. `share` (i, n) adds the i-th of n shares of the
     files to the cache and returns none of their features; files that cannot be used are left out.
     """
-    size, transform = BATCH, None
+    size, transform, embed = BATCH, None, embedder.embed
     if isinstance(embedder, NetworkEmbedder):
-        size, transform = embedder.batch_size, embedder.transform
+        size, transform, embed = embedder.batch_size, embedder.transform, embedder.encode
     if share is not None:  # of whole batches, so that features are those of one process
         place, count = share
         batches = -(-len(paths) // size)
@@ -89,7 +88,7 @@ def file_features(
                     raise ValueError(": ".join(bad[0]))
                 if found:
                     places, images = zip(*found, strict=True)
-                    store.add([keys[i] for i in places], _embed([*images], embedder))
+                    store.add([keys[i] for i in places], embed([*images]))
                 bar.update(len(batch))
         finally:
             store.flush()
@@ -160,10 +159,3 @@ def _decode(
         except (ValueError, OSError) as error:
             batch.append(BadImage(str(path), getattr(error, "strerror", None) or str(error)))
     return batch
-
-
-def _embed(images: Sequence[Any], embedder: ImageEmbedder) -> Tensor:
-    """(b, d) features of images that `_decode` has read."""
-    if isinstance(embedder, NetworkEmbedder):
-        return embedder.encode(torch.from_numpy(np.stack(images)))
-    return embedder.embed(images)

@@ -130,7 +130,6 @@ def _timm(name: str) -> Parts:
 
 
 def resized(image: Image.Image, size: int) -> Tensor:
-    """(3, size, size) pixels of an image, in [0, 1]."""
     pixels = np.array(image.resize((size, size), Image.Resampling.BICUBIC))
     return torch.from_numpy(pixels).permute(2, 0, 1).float() / 255
 

@@ -96,12 +96,13 @@ class NetworkEmbedder(EmbeddingNetwork):
         features = []
         for batch in self.batches(images):
             with float32_by_default():
-                pixels = torch.stack([self.transform(to_rgb(image)) for image in batch])
-            features.append(self.encode(pixels))
+                transformed = [self.transform(to_rgb(image)) for image in batch]
+            features.append(self.encode(transformed))
         return torch.cat(features)
 
-    def encode(self, pixels: Tensor) -> Tensor:
-        """(b, d) float32 features of (b, c, h, w) transformed images, on the CPU."""
+    def encode(self, images: Sequence[Any]) -> Tensor:
+        """(b, d) float32 features of b transformed images, tensors or arrays, on the CPU."""
+        pixels = torch.stack([torch.as_tensor(image, device="cpu") for image in images])
         with self.precision():
             return self.network(pixels.to(self.device, torch.float32)).float().cpu()
 

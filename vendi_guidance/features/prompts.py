@@ -57,20 +57,11 @@ def open_prompt_embedder(
 class _PromptNetworkEmbedder(EmbeddingNetwork):
     def embed(self, prompts: Sequence[str]) -> Tensor:
         """(n, m) float32 features of n prompts, of unit length, on the CPU."""
-        return embed_distinct(prompts, self._embed)
-
-    def _embed(self, prompts: list[str]) -> Tensor:
         # tokenizers reject unpaired surrogates
         valid = [prompt.encode("utf-8", "replace").decode() for prompt in prompts]
         with self.precision():
             parts = [self.transform(batch, self.device) for batch in self.batches(valid)]
         return nn.functional.normalize(torch.cat(parts).float().cpu(), dim=1)
-
-
-def embed_distinct(prompts: Sequence[str], embed: Callable[[list[str]], Tensor]) -> Tensor:
-    """(n, m) features of n prompts; `embed` gets each distinct prompt once."""
-    rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
-    return embed(list(rows))[[rows[prompt] for prompt in prompts]]
 
 
 def _clip(name: str) -> Parts:

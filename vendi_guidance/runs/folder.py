@@ -33,7 +33,7 @@ from vendi_guidance.storage.files import (
     keep_memory,
     memory_name,
     remove_unfinished,
-    sync_folder,
+    sync,
 )
 from vendi_guidance.storage.imagefolder import (
     METADATA,
@@ -79,7 +79,7 @@ class Checkpoints:
         path = self.folder / f"{progress.done:012d}.safetensors"
         save_tensors(path, named(samples), headed(FORMAT, asdict(progress)))
         self._entered[path] = progress.entered
-        sync_folder(self.folder)
+        sync(self.folder)
         self.remove_unneeded()
 
     def last(self) -> Progress | None:
@@ -226,7 +226,8 @@ class RunFolder:
                 "over with --overwrite, which deletes the images"
             )
         with self._writing():
-            self._kept_memory()
+            if self.memory is not None:
+                keep_memory(self.path, self.memory)
             self._clean()
             if metadata.is_file():
                 os.truncate(metadata, progress.metadata_bytes)
@@ -242,35 +243,29 @@ class RunFolder:
             if self.checkpoints.folder.exists():
                 shutil.rmtree(self._removed, ignore_errors=True)
                 self.checkpoints.folder.replace(self._removed)
-            kept = self._kept_memory()
+            kept = self.memory and keep_memory(self.path, self.memory)
             manifest.save(self.path)
             remove_images(self.path)
             for copy in self.path.glob(memory_name("[0-9a-f]" * 64)):
                 if copy != kept:
                     copy.unlink()
             self._clean()
-            sync_folder(self.path)
+            sync(self.path)
             self.checkpoints.add(opening, [])
 
     def save_image(self, number: int, image: Image, about: Row | None) -> None:
-        """Write an image, with these values in its text chunks."""
         with self._writing():
             save_image(self.path / image_name(number), image, about)
 
     def finish_batch(
         self, rows: list[Row], timings: list[Row], progress: Progress, samples: Sequence[Finished]
     ) -> None:
-        """Write the metadata and the checkpoint of a batch whose images are saved."""
         with self._writing():
             append_rows(self.path / TIMINGS, timings)
             length = append_rows(self.path / METADATA, rows)
-            sync_folder(self.path)
+            sync(self.path)
             self.checkpoints.add(replace(progress, metadata_bytes=length), samples)
         self._safe = progress.done
-
-    def _kept_memory(self) -> Path | None:
-        """The copy of the memory that the run begins with, beside its images."""
-        return self.memory and keep_memory(self.path, self.memory)
 
     def _clean(self) -> None:
         """Delete a replaced run's checkpoints, and what a killed process left behind."""

@@ -140,7 +140,6 @@ def _from_pretrained(kind: Any, folder: Path, options: RunOptions) -> Any:
 
 
 def _add_lora(pipe: Any, file: Path) -> None:
-    """Load a LoRA into a pipeline and enable it; ValueError if it does not fit."""
     kind = getattr(pipe, "stock", type(pipe)).__name__
     if not hasattr(pipe, "load_lora_weights"):
         raise ValueError(f"{kind} does not support LoRAs: leave --lora out")

@@ -132,7 +132,6 @@ class Runner:
     def _save_round(
         self, items: list[Item], results: list[_Result], progress: Progress, entered: list[Finished]
     ) -> None:
-        """Write the metadata and checkpoint of a round whose images are saved."""
         if not self.group.is_first:
             return
         rows, timings = [], []

@@ -18,14 +18,7 @@ from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.runs.folder import Progress, RunFolder
 from vendi_guidance.runs.loading import Model, find, load
 from vendi_guidance.runs.models import fingerprint
-from vendi_guidance.runs.plan import (
-    MANIFEST,
-    Manifest,
-    Plan,
-    RunOptions,
-    read,
-    versions,
-)
+from vendi_guidance.runs.plan import MANIFEST, Manifest, Plan, RunOptions, read, versions
 from vendi_guidance.runs.runner import Runner
 from vendi_guidance.runs.signals import Stop
 from vendi_guidance.storage.files import MEMORY, memory_name, sha256_of
@@ -53,7 +46,12 @@ def open_run(
 
     def prepare() -> tuple[Plan, VendiGuidance, SlidingWindow, RunFolder]:
         memory = _memory_file(options)
-        window = _open_window(memory, options.diversity_window, group.device)
+        size = options.diversity_window
+        if memory is None:
+            window = SlidingWindow(size or WINDOW)
+        else:
+            window = SlidingWindow.load(memory, group.device)
+            window.resize(size or window.size)
         folder = RunFolder(options.output, window.size, memory)
         guidance = VendiGuidance(
             window=window,
@@ -99,15 +97,6 @@ def _memory_file(options: RunOptions) -> Path | None:
     for found in filter(Path.is_file, copies):
         return found
     raise FileNotFoundError(f"there is no --window-in {given}, nor its copy in {folder / MEMORY}")
-
-
-def _open_window(memory: Path | None, size: int | None, device: str) -> SlidingWindow:
-    """The window before the run's first batch: empty, or that of a file."""
-    if memory is None:
-        return SlidingWindow(size or WINDOW)
-    window = SlidingWindow.load(memory, device)
-    window.resize(size or window.size)
-    return window
 
 
 def check_prompts_are_seen(pipeline: type[Any], settings: Rounds | Published) -> None:

@@ -9,10 +9,7 @@ from vendi_guidance.scores.alignment import (
     seed_identifiability as seed_identifiability,
 )
 from vendi_guidance.scores.bandwidth import median_distance as median_distance
-from vendi_guidance.scores.intervals import (
-    Convergence as Convergence,
-    convergence as convergence,
-)
+from vendi_guidance.scores.intervals import Convergence as Convergence, convergence as convergence
 from vendi_guidance.scores.modes import Mode as Mode, find_modes as find_modes
 from vendi_guidance.scores.references import (
     ManifoldScores as ManifoldScores,

@@ -35,9 +35,8 @@ def renyi_entropy(spectrum: Tensor, order: float = 1.0) -> Tensor:
     """Renyi entropy in nats: H_a = log(sum p^a) / (1 - a), with its limits at a = 1 and infinity.
 
     Returns 0-d, 0 <= H <= log n, non-increasing in a. The spectrum p: (n,) may be in any order;
-    0 log 0 is 0, and eigenvalues within rounding of 0 count as 0. ValueError unless 0 < a <= inf.
+    0 log 0 is 0, and eigenvalues within rounding of 0 count as 0.
     """
-    _check_order(order)
     nonzero = spectrum > rounding(spectrum.dtype, len(spectrum)) * spectrum.max()
     if order == 1:  # in guidance too, where indices from a mask would wait for the device
         return torch.special.entr(spectrum.where(nonzero, 0)).sum()
@@ -64,7 +63,8 @@ class Entropy:
     truncation: int | None = None
 
     def __post_init__(self) -> None:
-        _check_order(self.order)
+        if not self.order > 0:
+            raise ValueError(f"order must be greater than 0 (infinity included), got {self.order}")
         if self.truncation is not None:
             check_count("truncation", self.truncation)
 
@@ -100,11 +100,6 @@ def entropy_gradient(
     leading = eigenvectors[:, top]
     rows = leading if last is None else leading[n - last :]
     return (rows * (log_p.mean() - log_p)) @ leading.T
-
-
-def _check_order(order: float) -> None:
-    if not order > 0:
-        raise ValueError(f"order must be greater than 0 (infinity included), got {order}")
 
 
 def _kept(size: int, rank: int | None) -> int:

@@ -1,10 +1,11 @@
-"""Grouping of items by label, such as the images of one prompt."""
+"""Grouping of items by label, such as the images of one prompt, and their order for samples."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 
 Groups: TypeAlias = Tensor | np.ndarray | Sequence[Hashable]
@@ -19,6 +20,11 @@ def rows_by_label(labels: Groups, n: int) -> dict[Hashable, list[int]]:
     for row, label in enumerate(values):
         rows[label].append(row)
     return rows
+
+
+def shuffled(n: int) -> Tensor:
+    """(n,) row numbers in a random order, always the same: its first ones are a sample."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0), device="cpu")
 
 
 def as_keys(labels: Iterable[Any]) -> list[Hashable]:

@@ -43,13 +43,7 @@ class Mode:
 
 
 @isolated()
-def find_modes(
-    x: Items,
-    kernel: Kernel,
-    *,
-    count: int = 10,
-    top: int = 20,
-) -> list[Mode]:
+def find_modes(x: Items, kernel: Kernel, *, count: int = 10, top: int = 20) -> list[Mode]:
     """The leading modes of x and the most typical items of each; the largest eigenvalue first.
 
     The sign of an eigenvector is chosen so that the loading with the largest magnitude is positive.

@@ -31,16 +31,15 @@ class Captions(NamedTuple):
     """Captions by the path of their image."""
 
     source: str  # for messages
-    of: dict[Path, str]  # empty if there is no source, but a remark
+    of: dict[Path, str]
     lost: str = ""  # what was found and not used, as the end of a sentence
 
 
-def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
+def find_captions(folder: Path, files: Sequence[Path]) -> Captions:
     """The captions of the image files below a folder, from the first of these that is found: a
     table in it, all tables in its subfolders, a text file beside each image, metadata in the
-    images, names of subfolders. None if there are none. ValueError if a table cannot be read, names
-    none of the images or one outside its folder, or `captions.csv` has no columns of files and
-    captions."""
+    images, names of subfolders. ValueError if a table cannot be read, names none of the images or
+    one outside its folder, or `captions.csv` has no columns of files and captions."""
     below = sorted(
         {parent for file in files for parent in file.parents if folder in parent.parents}
     )
@@ -55,8 +54,8 @@ def find_captions(folder: Path, files: Sequence[Path]) -> Captions | None:
         if captions.of:
             lost.append(f"only {counted(len(captions.of), 'image')} with one in {captions.source}")
         lost += filter(None, [captions.lost])
-    named = _from_subfolders(folder, files)
-    return (named or Captions("", {}))._replace(lost="; ".join(lost)) if named or lost else None
+    named = _from_subfolders(folder, files) or Captions("", {})
+    return named._replace(lost="; ".join(lost))
 
 
 def _from_tables(folder: Path, parents: Iterable[Path], files: Sequence[Path]) -> Captions | None:

@@ -152,10 +152,8 @@ def _from_workflow(text: str) -> str | None:
 
 def _prompt_of(graph: Mapping[str, Any]) -> str | None:
     """The text that the positive input of ComfyUI's last sampler leads to."""
-    for key in reversed([*graph]):
-        if "Sampler" in graph[key].get("class_type", "") and (found := _lead(graph, [key], set())):
-            return found
-    return None
+    samplers = (key for key in reversed([*graph]) if "Sampler" in graph[key].get("class_type", ""))
+    return next(filter(None, (_lead(graph, [key], set()) for key in samplers)), None)
 
 
 def _lead(graph: Mapping[str, Any], source: Any, seen: set[str]) -> str:

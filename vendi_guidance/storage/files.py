@@ -29,8 +29,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     temporary.touch(exist_ok=False)  # applies the umask; mkstemp would deny access to other users
     try:
         yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
+        sync(temporary)
         temporary.replace(path)
     except OSError as error:
         _add_file_name(error, path)
@@ -55,8 +54,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         yield temporary
         files = sorted(temporary.iterdir())
         for file in files:
-            with file.open("rb") as written:
-                os.fsync(written.fileno())
+            sync(file)
         if path.is_dir():
             for file in files:
                 if (path / file.name).is_dir():
@@ -84,11 +82,12 @@ def remove_unfinished(folder: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Sync a folder's file names to disk; does nothing on Windows, which does not support it."""
+def sync(path: Path) -> None:
+    """Sync a file, or a folder's file names, to disk; does nothing on Windows, where what is only
+    read cannot be synced."""
     if os.name != "posix":
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -29,7 +29,8 @@ def open_prompts(source: str) -> Prompts:
     ValueError if a prompt is empty or looks like the path of another file, or the file has no
     prompts or a line that cannot be read, which is named; FileNotFoundError if there is no file.
     """
-    if not is_prompt_file(source):
+    path = Path(source)
+    if path.suffix.lower() not in SUFFIXES:
         if not source.strip():
             raise ValueError("the prompt is empty: give a text, or a file of prompts")
         if PATH_LIKE.fullmatch(source):
@@ -40,7 +41,6 @@ def open_prompts(source: str) -> Prompts:
         if fault := fault_of(source):
             raise ValueError(f"the prompt {fault}")
         return Prompts([source], hashlib.sha256(source.encode()).hexdigest())
-    path = Path(source)
     if not path.is_file():
         hint = f"a prompt that ends in {path.suffix} must come from a file"
         raise FileNotFoundError(f"there is no prompt file {source!r} ({hint})")
@@ -54,11 +54,6 @@ def save_prompts(path: Path, prompts: Iterable[str]) -> Path:
     with whole_file(path) as temporary:
         append_rows(temporary, ({"prompt": prompt} for prompt in prompts))
     return path
-
-
-def is_prompt_file(source: str) -> bool:
-    """Whether `source` names a file of prompts rather than being a prompt."""
-    return Path(source).suffix.lower() in SUFFIXES
 
 
 def _read(path: Path) -> Iterator[str]:
