@@ -1,6 +1,7 @@
 """The engine by itself: no diffusers, no pipeline, a denoiser of one line."""
 
 import dataclasses
+from unittest import mock
 
 import pytest
 import torch
@@ -76,10 +77,10 @@ def diversity(latents):
     return float(vendi(torch.nn.functional.normalize(latents.flatten(1), dim=1), Gaussian(0.5)))
 
 
-def test_guided_rounds_make_samples_differ_at_the_level_where_the_step_ends(monkeypatch):
+def test_guided_rounds_make_samples_differ_at_the_level_where_the_step_ends():
+    with mock.patch.object(rounds, "FIRST_MOVE", 1e-9):
+        _, repeated, _ = guided(Rounds(candidates=1, proposal="gradient"))
     _, network, step = guided()
-    monkeypatch.setattr(rounds, "FIRST_MOVE", 1e-9)
-    _, repeated, _ = guided(Rounds(candidates=1, proposal="gradient"))
     assert diversity(network.found[0]) > 2 * diversity(repeated.found[0])
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
 

@@ -149,7 +149,7 @@ def _from_sequence(images: Any) -> LazyImages:
 def _from_folder(folder: Path, read_prompts: bool) -> Batch:
     """The images in `metadata.jsonl`, or all without one; if some have prompts, only those."""
     if not folder.is_dir() and not (folder.is_file() and folder.suffix.lower() == ".tar"):
-        raise FileNotFoundError(f"there is no folder {folder}")
+        raise FileNotFoundError(f"there is no folder or .tar file {folder}")
     (files, left_out), name = list_files(folder), folder.resolve().name
     rows: list[dict[str, Any]] | None = None
     prompts: list[Any] = []

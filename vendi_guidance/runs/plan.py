@@ -5,7 +5,7 @@ import json
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,7 +160,13 @@ def _as_text(value: Any) -> str:
 
 def versions() -> dict[str, str]:
     """The installed versions of Python and of `PACKAGES`."""
-    return {"python": platform.python_version()} | {it: version(it) for it in PACKAGES}
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
 
 
 class Item(NamedTuple):
