@@ -1,7 +1,6 @@
 """What all guided pipelines promise, on tiny models."""
 
 import json
-import pickle
 from copy import deepcopy
 from pathlib import Path
 
@@ -62,12 +61,11 @@ def test_a_call_that_fails_leaves_the_window_as_it_was(name):
     assert len(pipe.guidance.window) == 2 and pipe.guidance.window.size == 300
 
 
-@pytest.mark.parametrize("copied", [deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_guidance_can_be_copied_in_the_midst_of_a_call(copied):
+def test_guidance_can_be_copied_in_the_midst_of_a_call():
     pipe, copies = make("SDXL"), []
 
     def copy(pipe, *_):
-        copies.append(copied(pipe.guidance))
+        copies.append(deepcopy(pipe.guidance))
         return {}
 
     found = generate(pipe, "SDXL", diversity_memory="call", callback_on_step_end=copy)

@@ -183,7 +183,10 @@ class Network:
         if level != self.levels[0]:
             scale = self._watch.input_scale
             factor *= scale(level) / scale(self.levels[0])
-            given = with_timestep(given, self._timestep_at(level, timestep_in(given)))
+            timestep = _timestep_at(
+                self._pipeline, self._watch, level, timestep_in(given), sign < 0
+            )
+            given = with_timestep(given, timestep)
         old = input_of(given)
         repeated = repeated_rows(factor * latents, asked.rows)
         new = _with_latents(self._part, tensor_of(old), repeated)
@@ -223,22 +226,6 @@ class Network:
             return sign
 
         return self._once(seen, "sign", is_stock)
-
-    def _timestep_at(self, level: Level, timestep: float | None) -> float:
-        """The network's timestep at another level, from the one of the last step."""
-        watch = self._watch
-        count = watch.scheduler.config.num_train_timesteps
-        if timestep is None:
-            raise no_rounds(self._pipeline, "whose network is not given one timestep for a batch")
-        convention = convention_of(timestep, watch.timestep, count, backwards=self._sign < 0)
-        if convention is None or not watch.is_timed:
-            raise no_rounds(
-                self._pipeline,
-                f"which gives its network the timestep {timestep:g} where the scheduler's is "
-                f"{watch.timestep:g} and that of its noise level "
-                f"{watch.timestep_at(watch.levels[0]):g}",
-            )
-        return convention(watch.timestep_at(level), count)
 
     def _check(self, actual: Tensor, expected: Tensor, what: str) -> None:
         difference = actual - expected
@@ -286,6 +273,24 @@ def _part(x: Tensor, like: Tensor, is_last: bool) -> Tensor:
         last = x.shape[dimension] - size
         x = x.narrow(dimension, last if is_last else 0, size)
     return x
+
+
+def _timestep_at(
+    pipeline: Any, watch: Watch, level: Level, timestep: float | None, backwards: bool
+) -> float:
+    """The network's timestep at another level, from the one of the last step."""
+    count = watch.scheduler.config.num_train_timesteps
+    if timestep is None:
+        raise no_rounds(pipeline, "whose network is not given one timestep for a batch")
+    convention = convention_of(timestep, watch.timestep, count, backwards)
+    if convention is None or not watch.is_timed:
+        raise no_rounds(
+            pipeline,
+            f"which gives its network the timestep {timestep:g} where the scheduler's is "
+            f"{watch.timestep:g} and that of its noise level "
+            f"{watch.timestep_at(watch.levels[0]):g}",
+        )
+    return convention(watch.timestep_at(level), count)
 
 
 def _inner(one: Tensor, other: Tensor) -> float:
