@@ -125,8 +125,7 @@ class Model:
                 if step is not None:
                     step.denoised = step.with_cfg = prediction
                 return prediction
-        way, ratio = self._engine.way, self.level(sigma[0]).ratio
-        share = 0.0 if way is None else way.share_of_cfg(ratio, self.rounds_are_made)
+        share = self.share_at(self.level(sigma[0]))
         if step is None:
             return self.evaluate(x, sigma, share, **options)
         found: list[Tensor] = []
@@ -152,6 +151,11 @@ class Model:
         kept = {**wrappers.get(BATCHES, {}), KEY: [keep]}
         of_network = {**of_network, "wrappers": {**wrappers, BATCHES: kept}}
         return {**options, "model_options": {**of_model, "transformer_options": of_network}}
+
+    def share_at(self, level: Level) -> float:
+        """The share of CFG at a step that begins at this level; none until a way is decided."""
+        way = self._engine.way
+        return 0.0 if way is None else way.share_of_cfg(level.ratio, self.rounds_are_made)
 
     def evaluate(self, x: Tensor, sigma: Tensor, share_of_cfg: float, **options: Any) -> Tensor:
         """Predict with this share of CFG."""

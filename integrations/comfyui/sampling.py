@@ -237,15 +237,9 @@ class _Run:
         known = vars(network).get("denoised")
         if network.made_by_undistilled or known is None:
             return None
-        if self._model.cfg == 1 or self._share_of(step) == 0:
+        if self._model.cfg == 1 or self._model.share_at(network.levels[0]) == 0:
             self._expect(self.x, known)
         return known
-
-    def _share_of(self, step: Step) -> float:
-        """The share of CFG at a step before rounds."""
-        network: Any = step.network
-        way = self.engine.way
-        return 0.0 if way is None else way.share_of_cfg(network.levels[0].ratio)
 
     def _expect(self, x: Tensor, prediction: Tensor) -> None:
         self._model.expect(x, self.extra_args.get("model_options"), prediction)
@@ -265,7 +259,7 @@ class _Run:
                 x = self._part(x, done, done + 1, seeds=done, disable=True)
             (start, end), clean = network.levels, network.with_cfg
             if NO_LONE_STEPS in getattr(self.function, "__name__", ""):  # as Euler's method does
-                x = end.mix(clean, (step.latents - start.signal * clean) / start.noise)
+                x = end.mix(clean, start.noise_in(step.latents, clean))
             step = replace(step, latents=x, prediction=Prediction(clean, *end))
             x = self.engine.modify(step).latents
         return x
@@ -283,7 +277,8 @@ class _Run:
 
         # before another model is evaluated
         network.denoised = network.denoised if known is None else known
-        if (share := self._share_of(step)) and self._model.evaluations_per_step > 1:
+        share = self._model.share_at(network.levels[0])
+        if share and self._model.evaluations_per_step > 1:
             step = replace(step, prediction=network.predicted_with(share))
         network.told = told
         with model_swapped(self.guider, self.undistilled, step.latents):

@@ -1,6 +1,7 @@
 """The arguments that pipelines pass to their networks: rows of latents, a timestep, embeddings."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from inspect import signature
 from typing import Any
 
@@ -33,8 +34,14 @@ SLACK = 0.004
 
 def by_name(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call of a module by their names."""
-    names = [*signature(type(uncompiled(module)).forward).parameters][1:]
+    names = _parameters(type(uncompiled(module)).forward)
     return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+@cache
+def _parameters(forward: Callable[..., Any]) -> list[str]:
+    """The names of a method's parameters, without the first."""
+    return [*signature(forward).parameters][1:]
 
 
 def uncompiled(module: nn.Module) -> nn.Module:

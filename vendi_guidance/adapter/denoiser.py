@@ -152,7 +152,7 @@ class Network:
         if not self.cfg.evaluations or latents.shape != self._watch.step.sample.shape:
             return
         clean, level = self.denoised, self.levels[1]
-        noise = (latents - level.signal * clean) / level.noise
+        noise = level.noise_in(latents, clean)
         wanted = self._sign * self._watch.output(clean, noise, level)
         output = _with_latents(self._part, self.cfg.prompt_output, wanted)
         self.cfg.known = in_form_of(self.cfg.evaluations[0].output, output)

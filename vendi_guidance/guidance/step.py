@@ -27,6 +27,10 @@ class Level(NamedTuple):
         """A sample at this level."""
         return self.signal * clean + self.noise * noise
 
+    def noise_in(self, latents: Tensor, clean: Tensor) -> Tensor:
+        """The noise that `mix` added to clean latents, for a level that has noise."""
+        return (latents - self.signal * clean) / self.noise
+
 
 class Prediction(NamedTuple):
     """The x0 predicted at a step, float32 or float64, and the nominal level after the step, which

@@ -55,3 +55,8 @@ def share_of_cfg(ratio: float, settings: Rounds) -> float:
 def part(settings: Rounds) -> float:
     """How much of what guidance changes is kept: all of it from the default diversity on."""
     return min(settings.diversity / DIVERSITY, 1.0) ** EVEN
+
+
+def longer(settings: Rounds) -> float:
+    """How many times as long moves are as at the default diversity and below it."""
+    return max(settings.diversity / DIVERSITY, 1.0)

@@ -77,7 +77,7 @@ class OwnSteps(Way):
         network, score = network_of(step), self._facts.score
         end, clean = network.levels[1], network.denoised
         given = clean if step.prediction is None else step.prediction.denoised
-        noise = (step.latents - end.signal * given) / end.noise
+        noise = end.noise_in(step.latents, given)
         direction = score.gradient(replace(step, prediction=Prediction(clean, *end)))
         target = self._target
         if isinstance(target, Tensor) and len(target) != len(clean):  # a user's callback did that

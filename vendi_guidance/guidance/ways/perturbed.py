@@ -25,9 +25,9 @@ from torch import Tensor
 from vendi_guidance.guidance.facts import Facts, network_of
 from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import lengths
-from vendi_guidance.guidance.settings import DIVERSITY, Rounds
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Prediction, Step
-from vendi_guidance.guidance.ways.budget import part
+from vendi_guidance.guidance.ways.budget import longer, part
 from vendi_guidance.guidance.ways.level import level_of, remark, shortening
 from vendi_guidance.guidance.ways.stock import Way
 
@@ -67,7 +67,7 @@ class PerturbedPrompt(Way):
         end, level = network.levels[1], level_of(step, facts)
         logger.info("a perturbed prompt proposes %s", remark(facts, step))
         original, (noise, proposal) = network.denoised, propose(step)
-        further = EXTENSION * max(self._settings.diversity / DIVERSITY, 1.0)  # b - 1
+        further = EXTENSION * longer(self._settings)  # b - 1
         shorter = shortening(step, level, facts) * part(self._settings)
         target = original + shorter * (1 + further) * (proposal - original)
         clean = network.denoise(level.mix(target, noise), level)
@@ -96,9 +96,6 @@ def propose(step: Step) -> tuple[Tensor, Tensor]:
     network = network_of(step)
     (start, end), original = network.levels, network.denoised
     fresh = Noise(step.first_latents, step.prompts)
-    if end.noise:
-        noise = (step.latents - end.signal * original) / end.noise
-    else:
-        noise = fresh.like(original)
+    noise = end.noise_in(step.latents, original) if end.noise else fresh.like(original)
     perturb = partial(fresh.on_prompt, sigma=PROMPT_NOISE)
     return noise, network.denoise(start.mix(original, noise), perturb=perturb)

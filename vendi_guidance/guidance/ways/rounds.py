@@ -27,7 +27,7 @@ from vendi_guidance.guidance.facts import Facts, network_of
 from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import lengths
 from vendi_guidance.guidance.score import between, spread
-from vendi_guidance.guidance.settings import DIVERSITY, Rounds
+from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Prediction, Step
 from vendi_guidance.guidance.ways import budget
 from vendi_guidance.guidance.ways.level import level_of, remark, shortening
@@ -90,7 +90,7 @@ class InRounds(Way):
         clean, fresh = network.denoised, Noise(step.first_latents, step.prompts)
         distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
         rounds, candidates = budget.affordable(facts, settings)
-        scale = FIRST_MOVE * max(settings.diversity / DIVERSITY, 1.0)
+        scale = FIRST_MOVE * budget.longer(settings)
         scale *= shortening(step, start, facts) * (DISTILLED if facts.is_distilled else 1.0)
 
         for done in range(rounds):
@@ -108,12 +108,11 @@ class InRounds(Way):
             noisy, clean = score.choose(step, tried, predicted)
             distance = distance.where(distance.isfinite(), LONE * lengths(before - clean))
 
-        noise = (noisy - start.signal * clean) / start.noise
+        noise = start.noise_in(noisy, clean)
         if (part := budget.part(settings)) < 1 and end.noise:
             own = network.denoised if step.prediction is None else step.prediction.denoised
-            own_noise = (step.latents - end.signal * own) / end.noise
             clean = torch.lerp(own, clean, part)
-            noise = (1 - part**2) ** 0.5 * own_noise + part * noise
+            noise = (1 - part**2) ** 0.5 * end.noise_in(step.latents, own) + part * noise
         network.restart(clean, noise)
         return step.with_finite_latents(end.mix(clean, noise))
 
@@ -126,11 +125,11 @@ class InRounds(Way):
     def may_skip(self, step: Step) -> bool:
         """Nothing is decided above the level of the rounds: without CFG, steps there take one
         prediction."""
-        network, without_cfg = step.network, budget.part(self._settings) == 1
+        network = step.network
         if network is None or self._are_made or self._facts.is_distilled or len(network.ahead) < 2:
             return False
         start, end = network.ahead[:2]
-        return without_cfg and start * end > self._facts.wanted**2
+        return budget.part(self._settings) == 1 and start * end > self._facts.wanted**2
 
     def evaluations(self, step: Step) -> int:
         rounds, candidates = budget.affordable(self._facts, self._settings)
