@@ -34,8 +34,6 @@ class SamplerStep:
     sigma: Tensor  # of these latents: that of one of `levels`
     levels: tuple[Level, Level]  # before and after the step
     options: dict[str, Any]  # the sampler's `extra_args`
-    spent: int
-    ahead: Sequence[float]
     is_undistilled: bool  # whether the undistilled model predicts in the rounds
     made_by: Any  # the undistilled model if that makes the step, or None
     with_cfg: Any = None  # (b, ...) what the sampler was told to be the clean latents

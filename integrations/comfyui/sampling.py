@@ -219,8 +219,6 @@ class _Run:
             self.schedule[at],
             levels or (self._levels[at], self._levels[at + 1]),
             self.extra_args,
-            spent=at + 1,
-            ahead=[level.ratio for level in self._levels[at + 1 : self._count]],
             is_undistilled=self.undistilled is not None,
             made_by=self.undistilled if is_first else None,
         )

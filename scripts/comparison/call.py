@@ -1,11 +1,13 @@
 """A pipeline call, and the evaluations of its network that a method may change."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from PIL.Image import Image
 from torch import Tensor, nn
@@ -69,8 +71,8 @@ class Call:
 
     def level_at(self, number: int) -> tuple[Reader, Level]:
         """The noise level of a step, which is running."""
-        reader = Reader(scheduler := self.pipe.scheduler)
-        return reader, reader.at(reader.clock()[1](float(scheduler.timesteps[number])))
+        reader = Reader(self.pipe.scheduler)
+        return reader, reader.at(ratio_at(reader, number))
 
     def _rows(self, rows: int) -> range:
         """Those of the prompts in a batch."""
@@ -79,6 +81,17 @@ class Call:
             raise ValueError(f"the network gets {rows} rows for {count} prompts")
         first = 0 if family_of(self.pipe).prompts_first else rows - count
         return range(first, first + count)
+
+
+def ratio_at(reader: Reader, number: int) -> float:
+    """The noise-to-signal ratio at which a step of the reader's scheduler begins."""
+    scheduler, timestep = reader.scheduler, float(reader.scheduler.timesteps[number])
+    if reader.unit == "flow":
+        noise = min(timestep / scheduler.config.num_train_timesteps, 1.0)
+        return noise / (1 - noise) if noise < 1 else math.inf
+    alphas = scheduler.alphas_cumprod.double().cpu().numpy()
+    angles = np.arccos(np.sqrt(alphas))
+    return math.tan(np.interp(timestep, np.arange(len(angles)), angles))
 
 
 class Step(NamedTuple):

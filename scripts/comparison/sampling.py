@@ -7,7 +7,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from scripts.comparison.call import Call, Step
+from scripts.comparison.call import Call, Step, ratio_at
 from vendi_guidance.adapter.arguments import in_form_of, input_of, tensor_of
 from vendi_guidance.adapter.levels import Reader
 from vendi_guidance.adapter.undistilled import ADAPTERS, answer
@@ -64,7 +64,7 @@ def particle_guidance(call: Call, scale: float) -> list[Image]:
 
     def evaluate(step: Step) -> Any:
         reader, raw = Reader(scheduler), step.output()
-        sigma = reader.clock()[1](float(scheduler.timesteps[step.number]))
+        sigma = ratio_at(reader, step.number)
         if not LEAST_SIGMA <= sigma <= MOST_SIGMA:
             return raw
         alone, level = step.of_prompts(), reader.at(sigma)

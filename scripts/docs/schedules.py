@@ -23,7 +23,7 @@ from vendi_guidance.adapter.schedule import Watch
 from vendi_guidance.guidance.facts import Facts
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Step
-from vendi_guidance.guidance.ways.budget import own_evaluations
+from vendi_guidance.guidance.ways.budget import share_of_cfg
 from vendi_guidance.guidance.ways.level import level_of
 from vendi_guidance.guidance.ways.own_steps import ABOVE
 from vendi_guidance.guidance.ways.perturbed import PerturbedPrompt
@@ -103,18 +103,15 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
     )
     way = (PerturbedPrompt if facts.is_distilled else InRounds)(facts, settings)
     own_steps = sum(ratio > ABOVE for ratio in starts[:-1])
-    spent, is_reused = model["cfg"], False  # only the first step has CFG
     for index, between in enumerate(levels):
-        spent += not is_reused
-        network: Any = SimpleNamespace(
-            levels=between, at=watch.at, spent=spent, ahead=starts[index + 1 :]
-        )
+        network: Any = SimpleNamespace(levels=between, at=watch.at)
         step = Step(index, count, latents, network=network)
         if way.is_due(step):
-            guided = round(own_evaluations(step, facts, settings)) + way.evaluations(step)
+            # the first step has CFG, and those after rounds do at high noise
+            with_cfg = 1 + sum(share_of_cfg(it, settings) > 0 for it in starts[index + 1 :])
+            guided = count + model["cfg"] * with_cfg + way.evaluations(step)
             made = level_of(step, facts).ratio
             return Schedule(starts, own_steps, wanted, made, index, count * per_step, guided)
-        is_reused = way.may_skip(step)
     raise ValueError(f"no step of {model['name']} is due")
 
 

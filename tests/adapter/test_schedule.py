@@ -141,13 +141,12 @@ def perfect_steps(scheduler, timesteps, kind, eps=None, **arguments):
     torch.manual_seed(2)
     sample = None
     with Watch(scheduler) as watch:
-        for left, timestep in zip(reversed(range(len(timesteps))), timesteps, strict=True):
+        for timestep in timesteps:
             signal, noise = level = stated_level(scheduler, timestep)
             sample = signal * X0 + noise * EPS if sample is None else sample
             own = (sample - signal * X0) / noise if eps is None else eps
             output = perfect_output(kind, own, level)
             sample = scheduler.step(output, timestep, sample, return_dict=False, **arguments)[0]
-            assert len(watch.ahead) == left
             yield sample, watch.prediction
 
 

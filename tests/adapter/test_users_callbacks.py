@@ -1,7 +1,6 @@
 """Callbacks that people wrote, which change a call midway, beside guidance."""
 
 from functools import partial
-from itertools import product
 
 import pytest
 from diffusers.callbacks import SD3CFGCutoffCallback, SDXLCFGCutoffCallback
@@ -81,31 +80,6 @@ def test_the_cutoffs_of_diffusers_work_beside_guidance(name, cutoff, at):
             assert pipe(**given)[0].isfinite().all()
         assert rows[0] == 2 and rows[-1] == 1
     assert len(guidance.window) == 2
-
-
-def other_prompt(pipe, index, tensors):
-    if index == 0:
-        for name in set(tensors) & {"prompt_embeds", "add_text_embeds", "pooled_prompt_embeds"}:
-            tensors[name] = tensors[name].flip(-1)
-
-
-def other_latents(pipe, index, tensors):
-    if index == 0:
-        tensors["latents"] *= 1.01
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),  # PixArt's callback gets no embeddings
-    [
-        *product(["SDXL", "Sana", "PixArt-Sigma", "Wan"], [other_latents]),
-        *product(["SDXL", "Sana", "Wan"], [other_prompt]),
-    ],
-)
-def test_a_step_after_a_change_is_evaluated_with_it(name, change):
-    _, untouched = guided(name, lambda *_: None)
-    latents, steps = guided(name, change)
-    assert latents.isfinite().all()
-    assert not untouched[1] and steps[1]  # else it would reuse the first step's prediction
 
 
 def fewer(pipe, index, tensors, at):

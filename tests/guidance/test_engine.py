@@ -26,8 +26,7 @@ def seeded(seed=0):
 class Network:
     """What an engine needs of a network, at a step between two levels."""
 
-    evaluations_per_step = spent = 1
-    ahead = ()
+    evaluations_per_step = 1
     has_prompt = is_undistilled = is_joint = made_by_undistilled = False
     highest = 1000.0  # the ratio that the model reaches
 

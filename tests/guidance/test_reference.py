@@ -27,7 +27,7 @@ class Exact(Network):
 
     def __init__(self, latents, ratios, index):
         super().__init__(ratios[index], ratios[index + 1])
-        self.ahead, self.denoised = ratios[index + 1 : -1], predict(latents, ratios[index])
+        self.denoised = predict(latents, ratios[index])
 
     def denoise(self, latents, level=None, perturb=None):
         means = MEANS

@@ -87,23 +87,24 @@ def test_the_network_is_evaluated_once_a_step_and_once_a_candidate(sdxl, rounds,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "steps"), [("DDIM", 12), ("DDIM", 40), ("EulerDiscrete", 12)])
-def test_two_steps_are_evaluated_before_rounds_and_cfg_down_to_low_noise_after(sdxl, kind, steps):
+def test_cfg_is_off_before_rounds_and_down_to_low_noise_after(sdxl, kind, steps):
     pipe, guidance = with_scheduler(sdxl, kind), making(level=0.25)
     spy = spied(pipe, guidance, steps=steps, guided=True)
     [made] = spy.changed
     after = [6 if start.ratio > CFG_STOP else 3 for start, _ in spy.levels[made + 1 :]]
     assert made > 1 and 2 < after.count(6) < len(after)
     how = {"steps": steps, "guided": True}
-    assert evaluations(pipe, guidance, **how) == [6, 3] + [3] * ROUNDS + after
+    before = [6] + [3] * made
+    assert evaluations(pipe, guidance, **how) == before + [3] * ROUNDS + after
     without = evaluations(pipe, making(level=0.25, cfg=0.0), **how)
-    assert without == [6, 3] + [3] * (ROUNDS + len(after))
+    assert without == before + [3] * (ROUNDS + len(after))
     low = evaluations(pipe, making(level=0.25, diversity=0.25), **how)
     assert low == [6] * (made + 1) + [3] * ROUNDS + after
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEDULERS)
-def test_a_call_takes_fewer_evaluations_than_the_stock_call_or_says_how_many(sdxl, kind, caplog):
+def test_a_call_takes_fewer_evaluations_than_the_stock_call_and_says_its_rounds(sdxl, kind, caplog):
     caplog.set_level("INFO", "vendi_guidance")
     pipe = with_scheduler(sdxl, kind)
     how = {"steps": 20, "guided": True}
@@ -111,19 +112,18 @@ def test_a_call_takes_fewer_evaluations_than_the_stock_call_or_says_how_many(sdx
         sum(evaluations(pipe, guidance, **how)) / 3
         for guidance in (None, *(making(it, candidates=2, level=0.25) for it in (None, 12)))
     )
-    assert usual <= 0.9 * stock and usual == more - 24 + budget.USUAL
-    said = f"{more / stock:.3g} times the stock call's evaluations of the network"
+    assert usual <= stock and usual == more - 24 + budget.USUAL
     ours = [it.getMessage() for it in caplog.records if it.name.startswith("vendi_guidance")]
-    assert ours[2:] == [said] * (more > stock)
+    rounds = [it.partition(" at noise")[0] for it in ours if "rounds of" in it]
+    assert rounds == [f"{budget.USUAL // 2} rounds of 2 evaluations", "12 rounds of 2 evaluations"]
 
 
 def test_a_short_call_with_cfg_has_as_many_rounds_as_a_longer_one_without(sdxl):
     guidance = VendiGuidance(proposal="gradient", level=0.25)
     short = evaluations(sdxl, guidance, steps=5, guided=True)
     assert 3 * (5 + budget.USUAL) <= sum(short) <= 3 * (2 * 5 + budget.USUAL)
-    spy = spied(sdxl, guidance, steps=12)
     rows = evaluations(sdxl, guidance, steps=12)
-    assert rows == [3] * (2 + budget.USUAL + 11 - spy.changed[0])
+    assert rows == [3] * (12 + budget.USUAL)
 
 
 def test_a_guided_call_reads_few_numbers_beside_those_of_the_stock_call(sdxl):
@@ -224,7 +224,7 @@ def test_the_dial_makes_pictures_of_a_prompt_more_diverse():
         return diversity(pipe(["waving hand"] * 8, **given).images)
 
     off, low, half, full = map(call, (0, 0.25, 0.5, 1))
-    assert 1.2 * off < low < 0.8 * half < half <= full
+    assert 1.2 * off < low < 0.8 * min(half, full)
 
 
 def test_one_image_that_differs_says_what_a_prompt_leaves_open():

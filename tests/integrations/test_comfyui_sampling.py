@@ -289,16 +289,6 @@ def test_cfg_is_what_is_evaluated_not_what_a_field_says(tmp_path, caplog, own, o
     assert guiders[0].cfg == own
 
 
-def test_evaluations_are_counted_in_conditions_where_negative_prompts_always_are(tmp_path, caplog):
-    guider, plain = Guider(), Guider()
-    guider.always = plain.always = True
-    with caplog.at_level("INFO"):
-        draw(memory(tmp_path), guider, sigmas=torch.linspace(14.6, 0, 21))
-        draw(None, plain, sigmas=torch.linspace(14.6, 0, 21))
-    [_, said] = caplog.messages
-    assert said.startswith(f"{guider.conditions / plain.conditions:.3g} times the stock call's")
-
-
 def test_the_sampler_draws_other_noise_after_the_rounds_than_at_its_first_steps(tmp_path):
     drawn = []
 

@@ -103,15 +103,6 @@ def only_rows(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> 
     return value
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two values, tensors or lists of tensors are equal."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and torch.equal(one, other.to(one.device))
-    return one is other
-
-
 def convention_of(
     network_timestep: float, timestep: float, count: int, backwards: bool
 ) -> Callable[[float, int], float] | None:

@@ -3,7 +3,6 @@ scheduler's prediction, the network and the prompts."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from threading import get_ident
@@ -11,7 +10,6 @@ from typing import Any
 from weakref import finalize, ref
 
 from diffusers import DiffusionPipeline
-from torch import Tensor
 
 from vendi_guidance.adapter.denoiser import Network
 from vendi_guidance.adapter.families import has_fixed_end
@@ -123,19 +121,18 @@ class Call:
         return step
 
     def of_user(self, callback: Callable[..., Any], *given: Any) -> Any:
-        """What the user's callback returns, of which the last argument is tensors or latents. If it
-        changes one, what was computed for the next step is dropped."""
+        """What the user's callback returns. If that changes the number of latents, the next step is
+        a stock one."""
         if (watch := self.watch) is None:
             return callback(*given)
-        tensors = {**given[-1]} if isinstance(given[-1], dict) else {"latents": given[-1]}
-        own = {name: it.detach() if isinstance(it, Tensor) else it for name, it in tensors.items()}
-        before = deepcopy(own)  # which cannot copy a tensor with its graph
         was_on, watch.is_on = watch.is_on, False
         with watch.ending():
             changes = callback(*given)
         watch.is_on = was_on
-        if self._network is not None:
-            self._network.cfg.compare(before, {**tensors, **(changes or {})})
+        has_latents = isinstance(changes, dict) and "latents" in changes and watch.steps > 0
+        is_resized = has_latents and len(changes["latents"]) != len(watch.step.sample)
+        if self._network is not None and is_resized:
+            self._network.cfg.share = 1.0
         return changes
 
     def why_unguided(self, pipeline: Any, count: int) -> str | None:
@@ -163,8 +160,6 @@ class Call:
         way = self.engine.way
         if network is not None and way is not None:
             network.cfg.share = way.share_of_cfg(network.levels[1].ratio, is_due)
-            if way.may_skip(step):
-                network.predict_the_same(step.latents)
         if not is_due:
             return step
         if not step.is_last:

@@ -9,7 +9,7 @@ multiplies what CFG adds by `share`. If the share is 0, only the rows of the pro
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, same, tensor_of
+from vendi_guidance.adapter.arguments import in_form_of, input_of, only_rows, tensor_of
 from vendi_guidance.adapter.families import family_of
 from vendi_guidance.adapter.schedule import Watch
 
@@ -59,29 +59,14 @@ class ScaledCFG:
     # of CFG at the next steps, from 0 (off) to 1 (the pipeline's own CFG). The first step always
     # uses full CFG, because the batch size is not known yet
     share: float = 1.0
-    # the network's output for the prompts at the next step, which is then not evaluated; None where
-    # it has to be. Only while the share is 0
-    known: Any = None
     # of the last step; the first has the prompts' rows
     evaluations: list[Evaluation] = field(default_factory=list)
-    rows_evaluated: int = 0  # since the call began
     _key: object = None  # of the step of `evaluations`
     _share: float = 1.0  # at that step
 
     def forget(self) -> None:
         """Release the tensors of the last step."""
         self.evaluations = []
-        self.known = None
-
-    def compare(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """Drop what was computed for the next step if the user's callback changed one of its
-        tensors. With another number of latents it is a stock step."""
-        if all(same(before[name], after[name]) for name in before):
-            return
-        self.known = None
-        latents = after.get("latents")
-        if latents is not None and self._watch.steps and len(latents) != len(self._watch.step[0]):
-            self.share = 1.0
 
     @property
     def is_off(self) -> bool:
@@ -119,7 +104,7 @@ class ScaledCFG:
         if self._key != self._watch.key:
             self._key, self.evaluations = self._watch.key, []
             self._share = self.share if self._watch.steps else 1.0
-        output = self._forward(evaluation) if self._share == 1 else self._scaled(evaluation)
+        output = evaluation.make() if self._share == 1 else self._scaled(evaluation)
         # pipelines may change an argument's items before the next evaluation
         own = {name: {**it} if type(it) is dict else it for name, it in evaluation.given.items()}
         self.evaluations.append(evaluation._replace(given=own, output=output))
@@ -131,24 +116,18 @@ class ScaledCFG:
         rows, prompts = evaluation.rows, self.prompt_rows(first or evaluation)
         is_alone = not first and prompts == slice(0, rows)
         if self._share and not is_alone:
-            raw = self._forward(evaluation)
+            raw = evaluation.make()
             output = tensor_of(raw)
             own = repeated_rows(tensor_of(first.output if first else raw)[prompts], rows)
             return in_form_of(raw, own.lerp(output, self._share))
         if first:
             raw, output = first.output, self.prompt_output
         else:
-            raw, self.known = self.known, None
-            if raw is None:
-                whole = is_alone or self.keeps_rows
-                raw = self._forward(evaluation if whole else evaluation.of_rows(prompts))
+            whole = is_alone or self.keeps_rows
+            raw = (evaluation if whole else evaluation.of_rows(prompts)).make()
             output = tensor_of(raw)
             output = output[prompts] if len(output) == rows else output
         return in_form_of(raw, repeated_rows(output, rows))
-
-    def _forward(self, evaluation: Evaluation) -> Any:
-        self.rows_evaluated += evaluation.rows
-        return evaluation.make()
 
 
 def has_own_processors(network: nn.Module) -> bool:

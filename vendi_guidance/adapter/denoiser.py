@@ -131,31 +131,12 @@ class Network:
         return max(1, rows // len(self._watch.step.sample))
 
     @property
-    def spent(self) -> int:
-        return self.cfg.rows_evaluated // len(self._watch.step.sample)
-
-    @property
-    def ahead(self) -> list[float]:
-        return self._once(lambda: self._watch.ahead, "ahead", self._watch.key)
-
-    @property
     def denoised(self) -> Tensor:
         if self.cfg.is_off or self.evaluations_per_step == 1:
             return self._watch.prediction.denoised
         # the scheduler's prediction has CFG, which spreads predictions several times as far apart
         # as those of the rounds
         return self._clean(self.cfg.prompt_output, self._watch.step.sample)
-
-    def predict_the_same(self, latents: Tensor) -> None:
-        """Have the next step predict the same clean latents as the last one, which left these
-        (b, ...) latents, without evaluating the network."""
-        if not self.cfg.evaluations or latents.shape != self._watch.step.sample.shape:
-            return
-        clean, level = self.denoised, self.levels[1]
-        noise = level.noise_in(latents, clean)
-        wanted = self._sign * self._watch.output(clean, noise, level)
-        output = _with_latents(self._part, self.cfg.prompt_output, wanted)
-        self.cfg.known = in_form_of(self.cfg.evaluations[0].output, output)
 
     @property
     def has_prompt(self) -> bool:

@@ -61,34 +61,22 @@ class Reader:
     def timestep_at(self, level: Level) -> float:
         """The scheduler's timestep for any level, in its schedule or not. Schedulers with whole
         timesteps get a whole one, because networks distilled to few steps know no others."""
-        timestep = self.clock()[0](level)
+        timestep = self._time_of(level)
         if self.scheduler.timesteps.is_floating_point():
             return timestep
         # flows were rounded down
         return math.floor(timestep + ROUNDING) if self.unit == "flow" else round(timestep)
 
-    def clock(self) -> tuple[Callable[[Level], float], Callable[[float], float]]:
-        """The timestep of a level, and the noise-to-signal ratio of a timestep, as functions."""
+    def _time_of(self, level: Level) -> float:
         config = self.scheduler.config
         if self.unit == "flow":  # a shift changes only which timesteps the schedule has
-            count = config.num_train_timesteps
-            return (
-                lambda level: level.noise / sum(level) * count,
-                lambda timestep: LEVELS["flow"](min(timestep / count, 1.0)).ratio,
-            )
+            return level.noise / sum(level) * config.num_train_timesteps
         trained = _trained(self.scheduler)
-
-        def ratio_of(level: Level) -> float:
-            return min(level.ratio, float(trained[-1]))
-
+        ratio = min(level.ratio, float(trained[-1]))
         if config.get("timestep_type") == "continuous" and self.predicts == "v_prediction":
-            return lambda level: 0.25 * math.log(ratio_of(level)), lambda time: math.exp(4 * time)
+            return 0.25 * math.log(ratio)
         # interpolate angles: unlike ratios and their logarithms, they are finite without signal
-        angles, timesteps = np.arctan(trained), np.arange(len(trained))
-        return (
-            lambda level: float(np.interp(math.atan(ratio_of(level)), angles, timesteps)),
-            lambda timestep: math.tan(np.interp(timestep, timesteps, angles)),
-        )
+        return float(np.interp(math.atan(ratio), np.arctan(trained), np.arange(len(trained))))
 
     def input_scale(self, level: Level) -> float:
         """The factor of `scale_model_input` at this level."""

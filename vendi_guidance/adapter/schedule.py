@@ -120,20 +120,6 @@ class Watch(Reader):
         slack = SLACK * self.scheduler.config.num_train_timesteps
         return self._was_timed or abs(self.timestep - self.timestep_at(self.levels[0])) <= slack
 
-    @property
-    def ahead(self) -> list[float]:
-        """The noise-to-signal ratios at which the remaining steps begin."""
-        timesteps, last_made = self._timesteps, self.timestep
-        distances = [abs(timestep - last_made) for timestep in timesteps]
-        nearest = [i for i, distance in enumerate(distances) if distance == min(distances)]
-        # Second-order schedulers list a timestep twice: their counter tells which one it is. A call
-        # that begins midway may count from 0: then the counter is not among the nearest.
-        stepped, _ = self._known
-        last = getattr(stepped, "step_index", getattr(stepped, "counter", 0)) - 1
-        position = last if last in nearest else nearest[-1]
-        _, ratio_at = self.clock()
-        return [ratio_at(timestep) for timestep in timesteps[position + 1 :]]
-
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         """Make a multistep scheduler continue as if all earlier steps had predicted these (b, ...)
         clean latents and noise. Samples where they are not finite keep their own history."""

@@ -1,7 +1,7 @@
 """One denoising step as a value: all that guidance knows of a sampler."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -58,14 +58,6 @@ class Denoiser(Protocol):
     @property
     def evaluations_per_step(self) -> float:
         """How many evaluations a step of the stock call takes, on average: 1, or 2 with CFG."""
-
-    @property
-    def spent(self) -> int:
-        """How many evaluations were made up to this step."""
-
-    @property
-    def ahead(self) -> Sequence[float]:
-        """The noise-to-signal ratios at which the remaining steps begin."""
 
     @property
     def denoised(self) -> Tensor:

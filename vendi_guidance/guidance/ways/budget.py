@@ -1,14 +1,13 @@
 """How many evaluations of the network rounds take, and how much CFG follows them.
 
 Counts are per sample: a step with classifier-free guidance (CFG) is two evaluations. From the
-default of the dial on, of the steps before the rounds only the first and the last are evaluated,
-the last one without CFG. Those after them have CFG at high noise only. So a call of 16 steps or
-more takes no more evaluations with rounds than without. Without CFG they come on top.
+default of the dial on, steps before the rounds are without CFG, but for the first one. Those after
+them have CFG at high noise only. So a call of 16 steps or more takes about as many evaluations with
+rounds as without. Without CFG they come on top.
 """
 
-from vendi_guidance.guidance.facts import Facts, network_of
+from vendi_guidance.guidance.facts import Facts
 from vendi_guidance.guidance.settings import DIVERSITY, Rounds
-from vendi_guidance.guidance.step import Step
 
 CANDIDATES = 2
 """Noises that a round tries for each sample."""
@@ -38,13 +37,6 @@ def affordable(facts: Facts, settings: Rounds) -> tuple[int, int]:
         rounds = max(min(wanted, most) // candidates, 1)
     rounds = min(rounds, most)
     return rounds, min(candidates, most // rounds)
-
-
-def own_evaluations(step: Step, facts: Facts, settings: Rounds) -> float:
-    """Evaluations of the call's own steps, the remaining ones included."""
-    network = network_of(step)
-    with_cfg = sum(share_of_cfg(ratio, settings) > 0 for ratio in network.ahead)
-    return network.spent + len(network.ahead) + (facts.evaluations - 1) * with_cfg
 
 
 def share_of_cfg(ratio: float, settings: Rounds) -> float:

@@ -31,11 +31,11 @@ def shortening(step: Step, level: Level, facts: Facts) -> float:
 
 
 def remark(facts: Facts, step: Step) -> str:
-    """What to say of the level that a call of few steps reaches, and how it would reach more."""
+    """What to say of the level, and how a call of few steps would reach a higher one."""
     reached = level_of(step, facts).ratio
-    if reached >= 0.99 * facts.wanted:
-        return f"at noise to signal {facts.wanted:.3g}"
     text = f"at noise to signal {reached:.3g}"
+    if not facts.is_distilled or reached >= 0.99 * facts.wanted:
+        return text
     if network_of(step).at(facts.wanted).ratio <= 1.01 * reached:
         return f"{text}, the highest there is ({facts.wanted:.3g} is wanted)"
     return (

@@ -86,10 +86,10 @@ class InRounds(Way):
         self._are_made, facts, settings = True, self._facts, self._settings
         network, score = network_of(step), facts.score
         end, start = network.levels[1], level_of(step, facts)
-        self._say(step)
         clean, fresh = network.denoised, Noise(step.first_latents, step.prompts)
         distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
         rounds, candidates = budget.affordable(facts, settings)
+        logger.info("%d rounds of %d evaluations %s", rounds, candidates, remark(facts, step))
         scale = FIRST_MOVE * budget.longer(settings)
         scale *= shortening(step, start, facts) * (DISTILLED if facts.is_distilled else 1.0)
 
@@ -122,24 +122,6 @@ class InRounds(Way):
             return budget.share_of_cfg(ratio, self._settings)
         return 1 - budget.part(self._settings)
 
-    def may_skip(self, step: Step) -> bool:
-        """Nothing is decided above the level of the rounds: without CFG, steps there take one
-        prediction."""
-        network = step.network
-        if network is None or self._are_made or self._facts.is_distilled or len(network.ahead) < 2:
-            return False
-        start, end = network.ahead[:2]
-        return budget.part(self._settings) == 1 and start * end > self._facts.wanted**2
-
     def evaluations(self, step: Step) -> int:
         rounds, candidates = budget.affordable(self._facts, self._settings)
         return rounds * candidates
-
-    def _say(self, step: Step) -> None:
-        """Log the level of a call of few steps, or what others cost more than the stock call."""
-        facts = self._facts
-        made = budget.own_evaluations(step, facts, self._settings) + self.evaluations(step)
-        if facts.is_distilled:
-            logger.info("rounds are made %s", remark(facts, step))
-        elif (times := made / (facts.steps * facts.evaluations)) > 1:
-            logger.info("%.3g times the stock call's evaluations of the network", times)

@@ -24,10 +24,6 @@ class Way:
         ratio: a scale w becomes 1 + share (w - 1). `are_made` if rounds come before that step."""
         return 1.0
 
-    def may_skip(self, step: Step) -> bool:
-        """Whether the next step may reuse this one's prediction."""
-        return False
-
     def evaluations(self, step: Step) -> int:
         """How many times `on_step` evaluates the network for each sample at this step."""
         return 0
