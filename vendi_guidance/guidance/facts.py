@@ -127,6 +127,11 @@ class Facts:
         return own.where(own.isfinite(), own.nanmean()).nan_to_num(0)  # copies of one
 
 
+def predicted_at(step: Step) -> Tensor:
+    """(b, ...) clean latents that the step went on from: with CFG, if they are known with it."""
+    return network_of(step).denoised if step.prediction is None else step.prediction.denoised
+
+
 def network_of(step: Step) -> Denoiser:
     """The step's network; RuntimeError if it has none."""
     if step.network is None:

@@ -20,7 +20,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vendi_guidance.guidance.facts import Facts, network_of
+from vendi_guidance.guidance.facts import Facts, network_of, predicted_at
 from vendi_guidance.guidance.samples import lengths
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Prediction, Step
@@ -76,7 +76,7 @@ class OwnSteps(Way):
         """The step with samples moved apart; those whose move is not finite stay."""
         network, score = network_of(step), self._facts.score
         end, clean = network.levels[1], network.denoised
-        given = clean if step.prediction is None else step.prediction.denoised
+        given = predicted_at(step)
         noise = end.noise_in(step.latents, given)
         direction = score.gradient(replace(step, prediction=Prediction(clean, *end)))
         target = self._target

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 import torch
 
-from vendi_guidance.guidance.facts import Facts, network_of
+from vendi_guidance.guidance.facts import Facts, network_of, predicted_at
 from vendi_guidance.guidance.noise import Noise
 from vendi_guidance.guidance.samples import lengths
 from vendi_guidance.guidance.score import between, spread
@@ -110,7 +110,7 @@ class InRounds(Way):
 
         noise = start.noise_in(noisy, clean)
         if (part := budget.part(settings)) < 1 and end.noise:
-            own = network.denoised if step.prediction is None else step.prediction.denoised
+            own = predicted_at(step)
             clean = torch.lerp(own, clean, part)
             noise = (1 - part**2) ** 0.5 * end.noise_in(step.latents, own) + part * noise
         network.restart(clean, noise)
