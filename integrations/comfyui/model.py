@@ -60,9 +60,6 @@ class SamplerStep:
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
     ) -> Tensor:
-        if len(latents) > len(self.latents):
-            parts = latents.split(len(self.latents))
-            return torch.cat([self.denoise(part, level, perturb) for part in parts])
         self.asked = level = level or self.levels[0]
         is_own = level == self.model.level(self.sigma)
         sigma = self.sigma if is_own else self.sigma.new_tensor(level.noise)

@@ -24,7 +24,6 @@ from vendi_guidance.guidance.score import Score
 from vendi_guidance.guidance.settings import SIGMA_SHARE
 from vendi_guidance.guidance.spaces import SPACES
 from vendi_guidance.guidance.step import Prediction, Step
-from vendi_guidance.guidance.ways.budget import CANDIDATES
 from vendi_guidance.guidance.window import SlidingWindow
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.linalg import to_precise
@@ -72,14 +71,9 @@ def measured(
     score = Score(objective, SPACES[space], window, None, 0.0, lambda finite: None)
     # the step uses a prediction but does not make it
     step = Step(0, 1, latents, prompts=prompts, prediction=Prediction(latents, 0.9, 0.4))
-    candidates = torch.stack([latents] * CANDIDATES)
 
     def move() -> None:
-        direction = score.gradient(step)
-        if space == "denoised":
-            score.choose(step, candidates, candidates)
-        else:
-            score.move(latents, direction, 0.03)
+        score.move(latents, score.gradient(step), 0.03)
 
     move()  # the window's work per batch is not timed
     functions = move, linear_algebra(window, latents, with_eigh=name.endswith("vendi"))

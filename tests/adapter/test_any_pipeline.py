@@ -220,7 +220,7 @@ def test_copies_become_different_images_by_moves_too():
     for dial in (1e-9, 1.0):
         given = CASES["SDXL"].arguments([0, 0])
         given["generator"] = [torch.Generator().manual_seed(0) for _ in range(2)]
-        guidance = VendiGuidance(diversity=dial, proposal="gradient", rounds=2, candidates=1)
+        guidance = VendiGuidance(diversity=dial, proposal="gradient", rounds=2)
         found.append(pipe(**given, **guidance.on(pipe))[0])
     assert not torch.allclose(*found, atol=1e-2)
 

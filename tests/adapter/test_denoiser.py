@@ -109,19 +109,6 @@ def test_the_same_latents_give_the_same_prediction_without_cfg(name, guided):
     torch.testing.assert_close(*zip(*pairs, strict=True), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", WITH_CFG)
-def test_several_candidates_of_each_sample_are_predicted_as_each_alone(name):
-    def at_step(index, latents):
-        if index:
-            three = [factor * watch.step.sample for factor in (1.0, 0.9, 1.1)]
-            alone = torch.cat([network.denoise(one) for one in three])
-            together = network.denoise(torch.cat(three))
-            torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
-
-    with watching(pipeline(name), cfg=0.0) as (network, watch):
-        call(name, at_step=at_step)
-
-
 @pytest.mark.parametrize("kind", SCHEDULERS)
 def test_every_scheduler_may_make_a_step_again(sdxl, kind):
     pipe = with_scheduler(sdxl, kind)

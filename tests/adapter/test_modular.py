@@ -113,7 +113,7 @@ def test_finished_samples_enter_the_window_with_their_prompts_and_all_is_let_go_
 
 @pytest.mark.parametrize("cfg", [1.0, 3.0])
 def test_cfg_is_off_at_all_steps_but_the_first_until_the_rounds(modular, cfg):
-    guidance = VendiGuidance(rounds=2, candidates=1, cfg=0.0, proposal="gradient")
+    guidance = VendiGuidance(rounds=2, cfg=0.0, proposal="gradient")
     pipe = guided(modular, guidance, cfg)
     with evaluations(module_of(pipe)) as rows:
         modular.generate(pipe)

@@ -20,7 +20,7 @@ from vendi_guidance.guidance.settings import Rounds
 PROMPTS = [0, 1]
 STEPS = 12
 SIZE = {"height": 16, "width": 16}
-SETTINGS = {"rounds": 2, "candidates": 2, "level": 9.5, "sigma_prompt": 0.3}  # at the first step
+SETTINGS = {"rounds": 2, "level": 9.5, "sigma_prompt": 0.3}  # at the first step
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_a_seed_gives_the_same_image_by_callback_mixin_blocks_and_comfyui(stock,
 @pytest.mark.parametrize("steps", [4, STEPS])
 def test_an_image_does_not_depend_on_its_place_in_the_batch(stock, steps):
     def draw(order, **settings):
-        guidance = VendiGuidance(candidates=1, **settings)
+        guidance = VendiGuidance(rounds=4, **settings)
         given = CASES["SDXL"].arguments([[0, 0, 1][i] for i in order])
         given |= {"generator": [seeded(i) for i in order], "num_inference_steps": steps, **SIZE}
         return stock(**given, **guidance.on(stock))[0]

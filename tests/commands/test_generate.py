@@ -80,7 +80,7 @@ def test_without_diversity_it_is_the_stock_pipeline_bit_by_bit(run_of, tiny_sdxl
     ("options", "expected"),
     [
         ("--diversity 1 --diversity-rounds 2", {"diversity": 1, "rounds": 2}),
-        ("--diversity-candidates automatic", {"diversity": 0.5, "candidates": None}),
+        ("--diversity-rounds automatic", {"diversity": 0.5, "rounds": None}),
         (
             "--diversity-preset published --diversity-every 3",
             asdict(PRESETS["published"]) | {"every": 3, "beta": ..., "rounds": ...},
@@ -97,7 +97,7 @@ def test_the_words_for_none_belong_to_their_settings(make):
     refused = make("cat", "--diversity-truncation", "automatic")
     assert_refused(refused, "--diversity-truncation", "automatic")
     text = CliRunner().invoke(generate.main, ["--help-all"]).output
-    for name in ("sigma-latent", "rounds", "candidates"):
+    for name in ("sigma-latent", "rounds"):
         assert f"--diversity-{name} [NUMBER|automatic]" in text
     assert "--diversity-truncation [NUMBER|all]" in text
 

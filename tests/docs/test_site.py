@@ -80,7 +80,7 @@ def test_the_reference_shows_the_settings_by_name():
     package = griffe.load("vendi_guidance", search_paths=[str(ROOT)], extensions=extensions)
     guidance = package["adapter.callback.VendiGuidance"]
     shown = guidance.docstring.value
-    assert "{" not in shown and "candidates (int): How many" in shown
+    assert "{" not in shown and "rounds (int): How many" in shown
     assert "diversity (float): The dial" in shown
     assert "\nExamples:\n    >>> " in shown
     for name, sigma in (("Rounds", "None"), ("Published", "0.8")):

@@ -23,7 +23,7 @@ CASES = [  # what first predictions differ by, further facts, settings, the leaf
     (0.1, {"count": 1, "has_fixed_end": True}, {}, 1),
     (2 * SPREAD, {}, {"proposal": "gradient"}, 2),
     (2 * SPREAD, FEW_STEPS, {"rounds": 4}, 2),
-    (2 * SPREAD, JOINT, {"candidates": 1}, 2),
+    (2 * SPREAD, JOINT, {"rounds": 1}, 2),
     (0.1, {}, {"proposal": "prompt", "rounds": 4}, 3),
     (2 * SPREAD, {"before": ABOVE}, {}, 4),
     (0.1, WITHOUT_CFG | {"before": ABOVE}, {"proposal": "steps"}, 4),

@@ -128,8 +128,6 @@ def guided():
         yield memory.window.distances, memory.window.features, memory.window.prompts
         yield score.objective.gradient(z, prompts, memory.window)
         yield score.objective.similarity(prompts, z)
-        candidates = X[:15].view(3, 5, 6, 4, 4)
-        yield score.objective.choose(candidates, prompts, memory.window)
         yield score.move(z, X[5:10], 0.1)
 
 

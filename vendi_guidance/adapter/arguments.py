@@ -82,24 +82,23 @@ def in_form_of(raw: Any, tensor: Tensor) -> Any:
     return type(raw)(**{**raw, name: in_form_of(first, tensor)})
 
 
-def only_rows(value: Any, rows: int, own: slice, times: int, in_lists: bool) -> Any:
-    """An argument, or arguments by name, for the rows `own` of a batch of `rows`, repeated `times`
-    times along it; `in_lists` if batches are lists with an entry for each row."""
+def only_rows(value: Any, rows: int, own: slice, in_lists: bool) -> Any:
+    """An argument, or arguments by name, for the rows `own` of a batch of `rows`; `in_lists` if
+    batches are lists with an entry for each row."""
     if in_lists and isinstance(value, list) and len(value) == rows:
-        return value[own] * times
+        return value[own]
     if isinstance(value, Tensor):
         if value.ndim == 0 or len(value) < rows or len(value) % rows:
             return value
         each = len(value) // rows  # more than 1 for the frames of a video
-        taken = value[own.start * each : own.stop * each]
-        return taken if times == 1 else torch.cat([taken] * times)
+        return value[own.start * each : own.stop * each]
     if isinstance(value, dict):
         return {
-            name: item if name in NOT_PER_SAMPLE else only_rows(item, rows, own, times, in_lists)
+            name: item if name in NOT_PER_SAMPLE else only_rows(item, rows, own, in_lists)
             for name, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return type(value)(only_rows(item, rows, own, times, in_lists) for item in value)
+        return type(value)(only_rows(item, rows, own, in_lists) for item in value)
     return value
 
 

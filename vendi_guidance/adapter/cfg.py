@@ -41,10 +41,10 @@ class Evaluation(NamedTuple):
         """The number of rows of latents that the network is given."""
         return len(input_of(self.given))
 
-    def of_rows(self, rows: slice, times: int = 1) -> "Evaluation":
-        """The same evaluation of these rows only, repeated `times` times along the batch."""
+    def of_rows(self, rows: slice) -> "Evaluation":
+        """The same evaluation of these rows only."""
         in_lists = isinstance(input_of(self.given), list)
-        return self._replace(given=only_rows(self.given, self.rows, rows, times, in_lists))
+        return self._replace(given=only_rows(self.given, self.rows, rows, in_lists))
 
 
 @dataclass
@@ -84,14 +84,11 @@ class ScaledCFG:
         part = 0 if parts == 1 or family_of(self._pipeline).prompts_first else parts - 1
         return slice(part * count, (part + 1) * count)
 
-    def of_rows(
-        self, evaluation: Evaluation, rows: slice, times: int = 1
-    ) -> tuple[Evaluation, slice]:
-        """An evaluation of these rows, repeated `times` times, and where its output has them; all
-        rows once if they are kept."""
+    def of_rows(self, evaluation: Evaluation, rows: slice) -> tuple[Evaluation, slice]:
+        """An evaluation of these rows, of all if they are kept, and where its output has them."""
         if self.keeps_rows:
             return evaluation, rows
-        return evaluation.of_rows(rows, times), slice(0, times * (rows.stop - rows.start))
+        return evaluation.of_rows(rows), slice(0, rows.stop - rows.start)
 
     @property
     def prompt_output(self) -> Tensor:

@@ -11,7 +11,6 @@ from math import inf
 from threading import get_ident
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from vendi_guidance.adapter.arguments import (
@@ -145,20 +144,16 @@ class Network:
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
     ) -> Tensor:
-        """See `Denoiser.denoise`. To fit in memory, batches are not larger than the pipeline's.
-        ValueError also if the pipeline uses its network in an unknown way."""
+        """See `Denoiser.denoise`. ValueError also if the pipeline uses its network in an unknown
+        way."""
         if not self.cfg.evaluations:
             raise no_rounds(self._pipeline, "its network is not evaluated between two steps")
         sample, first = self._watch.step.sample, self.cfg.evaluations[0]
         prompts = self.cfg.prompt_rows(first)
-        # tokens are changed by sample
-        most = len(sample) if perturb or self.cfg.keeps_rows else first.rows
-        if len(latents) > most:
-            return torch.cat([self.denoise(part, level, perturb) for part in latents.split(most)])
         network_input = self._part(tensor_of(input_of(first.given))[prompts], sample)
         factor = self._once(lambda: self._factor(network_input, sample), "factor", self._watch.key)
         sign = self._sign
-        asked, own = self.cfg.of_rows(first, prompts, len(latents) // len(sample))
+        asked, own = self.cfg.of_rows(first, prompts)
         given = asked.given
         level = level or self.levels[0]
         if level != self.levels[0]:

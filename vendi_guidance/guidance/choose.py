@@ -58,7 +58,7 @@ TREE = (
         "rounds cannot follow its last step, which a mask or a prediction ends: use more steps",
     ),
     Leaf(
-        '`proposal="gradient"`, or `rounds` or `candidates` are set',
+        '`proposal="gradient"`, or `rounds` is set',
         lambda it, of: of.wants_rounds,
         InRounds,
         "the settings ask for rounds",

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +26,6 @@ from vendi_guidance.kernels.base import Blocks, SphereKernel
 from vendi_guidance.kernels.parts import squared_norm
 from vendi_guidance.kernels.precision import isolated
 from vendi_guidance.kernels.rounding import coarser, cosine_distances, rounding
-from vendi_guidance.kernels.subsets import greedy_subset
 from vendi_guidance.scores.entropy import entropy_gradient, renyi_entropy, truncate
 from vendi_guidance.scores.linalg import FLOAT64_UP_TO
 
@@ -40,7 +38,7 @@ class Gradient(NamedTuple):
 
 
 class _Prompts(NamedTuple):
-    """What objectives need of (c b, N + c b) similarities of prompts: computed once a call."""
+    """What objectives need of (b, N + b) similarities of prompts: computed once a call."""
 
     similarity: Tensor
     weights: Tensor  # squares, see `_without_own`
@@ -81,13 +79,6 @@ class MedianGaussian:
         median, twice = distances.where(similar, torch.nan).nanmedian(), 2 * self.share**2
         # duplicates give no bandwidth: it is 1
         return _Fitted(median.where(median > 0, 1 / twice).mul_(-twice))
-
-
-NEAREST = 256
-"""`choose` compares candidates with this many samples of the window, the most similar ones."""
-
-RIDGE = 1e-4
-"""Added to a kernel's diagonal, since a window may hold duplicates."""
 
 
 @dataclass(frozen=True)
@@ -150,41 +141,6 @@ class Objective(ABC):
         return tangent.div_(torch.threshold(length, least, torch.inf)), slope
 
     @isolated()
-    def choose(self, candidates: Tensor, prompts: Tensor | None, window: SlidingWindow) -> Tensor:
-        """Choose a candidate for each sample, so that they differ from one another and from the
-        window's nearest samples: greedily, by the largest determinant of the joint kernel matrix.
-
-        Args:
-            candidates: (c, b, ...) features, c for each sample in flight.
-            prompts: (b, m) embeddings of the samples' prompts, or None.
-
-        Returns:
-            (b,) indices of candidates, each below c.
-        """
-        count, b = candidates.shape[:2]
-        samples = window.of_shape(candidates.shape[2:])
-        self._check(candidates[0], prompts, samples)
-        unit = unit_rows(as_rows(candidates.flatten(0, 1)))
-        latent, of_prompts, kernel = self._similarities(unit, prompts, samples)
-        # candidates with NaN get similarity 0, also to themselves, so that they are taken last
-        joint = (latent * of_prompts.similarity).nan_to_num_(0, 0, 0)
-        border, among = joint.split([len(samples), count * b], dim=1)
-        if len(samples):
-            nearest = border.amax(dim=0).topk(min(NEAREST, len(samples))).indices
-            rows = nearest.to(samples.distances.device)
-            block = rows[:, None], rows
-            known = kernel.on_sphere(samples.distances[block])
-            known = known.mul_(samples.prompt_gram(self.kernel_prompt)[block]).to(border)
-            known.diagonal().fill_(1 + RIDGE)
-            border = border[:, nearest]
-            # `solve` would wait for the device to report errors
-            solved = torch.linalg.solve_ex(known, border.T).result
-            among = among.addmm(border, solved, alpha=-1)
-        places = np.tile(np.arange(b), count)
-        taken = np.array(greedy_subset(among.double(), torch.from_numpy(places), b))
-        return torch.tensor(taken[places[taken].argsort()] // b, device=unit.device)
-
-    @isolated()
     def similarity(self, prompts: Tensor | None, like: Tensor) -> Tensor:
         """(b, b) similarity of the prompts of samples in flight, in the dtype of `like`."""
         empty = Samples(1)
@@ -202,8 +158,8 @@ class Objective(ABC):
     def _similarities(
         self, unit: Tensor, prompts: Tensor | None, samples: Samples
     ) -> tuple[Tensor, _Prompts, SphereKernel]:
-        """(c b, N + c b) similarities of unit-length features, c for each prompt, with the window's
-        and themselves; what is needed of the prompts; and the features' kernel."""
+        """(b, N + b) similarities of unit-length features with the window's and themselves; what is
+        needed of the prompts; and the features' kernel."""
         stored = samples.features.dtype if len(samples) else unit.dtype
         distances = cosine_distances(samples.products(unit), unit.shape[1], stored)
         of_prompts = self._of_prompts(prompts, samples, distances)
@@ -213,9 +169,8 @@ class Objective(ABC):
         return kernel.on_sphere(distances), of_prompts, kernel
 
     def _of_prompts(self, prompts: Tensor | None, samples: Samples, like: Tensor) -> _Prompts:
-        """What is needed of b prompts, each c times, in the dtype and shape of `like`."""
+        """What is needed of b prompts, in the dtype and shape of `like`."""
         kernel, prompts = self.kernel_prompt, prompts if self.kernel_prompt else None
-        b = len(like) if prompts is None else len(prompts)
 
         def similarity() -> Tensor:
             if kernel is None or prompts is None:
@@ -225,18 +180,15 @@ class Objective(ABC):
             products = torch.cat([unit @ known.to(unit).T, unit @ unit.T], dim=1)
             stored = coarser(rows.dtype, known.dtype)
             found = kernel.on_sphere(cosine_distances(products, unit.shape[1], stored))
-            known, own = _with_diagonal(found, 1).split([len(samples), b], dim=1)
-            times = len(like) // b
-            return torch.cat([known.repeat(times, 1), own.repeat(times, times)], dim=1)
+            return _with_diagonal(found, 1)
 
         def compute() -> _Prompts:
             found = similarity()
             similar = _with_diagonal(found > 0.5, False)
             return _Prompts(found, _without_own(found.square()), similar)
 
-        # by shape: a choice, of several candidates for each prompt, comes between gradients
-        key = kernel, b, like.dtype, like.device
-        found: _Prompts = samples.cached(("prompts", len(like)), key, compute, prompts)
+        key = kernel, len(like), like.dtype, like.device
+        found: _Prompts = samples.cached("prompts", key, compute, prompts)
         return found
 
     @abstractmethod

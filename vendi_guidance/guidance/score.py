@@ -1,4 +1,4 @@
-"""The diversity score of one call: its gradient, moves along it, and the choice of candidates."""
+"""The diversity score of one call: its gradient, and moves along it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -68,17 +68,6 @@ class Score:
         finite = share > 0  # neither NaN nor, of infinite lengths, 0
         self.count_skipped(finite)
         return moved.where(finite, z).view_as(latents).to(latents.dtype)
-
-    def choose(self, step: Step, noisy: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
-        """Of (c, b, ...) candidates and the predictions for them, those (b, ...) whose predictions
-        differ most."""
-        if len(noisy) == 1:
-            return noisy[0], clean[0]
-        features = self.space.remember(step.pipeline, clean.flatten(0, 1))
-        features = features.unflatten(0, clean.shape[:2])
-        taken = self.objective.choose(features, step.prompts, self.window)
-        rows = torch.arange(len(taken), device=taken.device)
-        return noisy[taken, rows], clean[taken, rows]
 
 
 def spread(distances: Tensor) -> Tensor:

@@ -88,10 +88,7 @@ class Rounds(Settings):
         rounds: How many times the denoising step at the noise level `level` is repeated. Each round
             adds fresh noise and a move, shorter from round to round, and evaluates the network. CFG
             is off before the rounds. Calls that cannot afford this number have fewer. Automatic is
-            for evaluations of 16 times the dial, and for 4 with an undistilled network.
-        candidates: How many noises a round tries for each sample. It keeps the one whose prediction
-            differs most from the other samples'. Each takes one evaluation of the network.
-            Automatic is 2.
+            16 times the dial, and 4 with an undistilled network.
         level: The noise level of the rounds: the noise-to-signal ratio, divided by the square root
             of the number of elements of a latent. A higher level is earlier in the schedule: it
             keeps more of what prompts say, and images differ less.
@@ -102,9 +99,9 @@ class Rounds(Settings):
             prediction for a perturbed prompt, which takes two evaluations of the network; or
             "steps", the gradient at the call's own steps, without rounds and with all of CFG.
             Automatic is the steps where rounds would lose what prompts say, and above 9 steps in
-            joint networks, unless `rounds` or `candidates` are set; else the prompt in calls of up
-            to 9 steps without CFG, whose networks undo moves along a gradient, unless an
-            undistilled network predicts in the rounds.
+            joint networks, unless `rounds` is set; else the prompt in calls of up to 9 steps
+            without CFG, whose networks undo moves along a gradient, unless an undistilled network
+            predicts in the rounds.
 
     Raises:
         ValueError: a value out of its range, named in the message.
@@ -116,13 +113,6 @@ class Rounds(Settings):
 
     diversity: float = setting(DIVERSITY, most=1)
     rounds: int | None = setting(None, int, least=1, typical="4 to 12", none="automatic")
-    candidates: int | None = setting(
-        None,
-        int,
-        least=1,
-        typical="1 to 3",
-        none="automatic",
-    )
     level: float = setting(0.2, above=True, typical="0.05 to 0.4")
     cfg: float = setting(0.5, most=1, typical="0.25 to 1")
     proposal: str | None = setting(None, str, choices=PROPOSALS, none="automatic")
@@ -135,8 +125,8 @@ class Rounds(Settings):
     @property
     def wants_rounds(self) -> bool:
         """Whether rounds are asked for, whatever the network: by name or by their number."""
-        is_counted = (self.rounds, self.candidates) != (None, None)
-        return self.proposal == "gradient" or (self.proposal is None and is_counted)
+        is_counted = self.proposal is None and self.rounds is not None
+        return self.proposal == "gradient" or is_counted
 
 
 @dataclass(frozen=True, kw_only=True)

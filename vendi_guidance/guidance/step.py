@@ -82,10 +82,10 @@ class Denoiser(Protocol):
     def denoise(
         self, latents: Tensor, level: Level | None = None, perturb: Perturb | None = None
     ) -> Tensor:
-        """Predict (n b, ...) clean latents, without CFG.
+        """Predict (b, ...) clean latents, without CFG.
 
         Args:
-            latents: (n b, ...) n batches of the b samples, one after another.
+            latents: (b, ...) of the samples.
             level: noise level of the latents, which the schedule may skip; None is the level before
                 the step.
             perturb: changes the embeddings of the prompt's tokens; None leaves them.

@@ -8,10 +8,9 @@ moves along the gradient of the diversity score, and predicts again:
 
 for r = 0 ... R-1; the move keeps |z|. The unit of length, d, is 0.6 times the largest distance
 between a sample's first prediction and another's for the same prompt: it is small where the prompt
-says much, and large where it leaves much open. Each round draws several eps per sample and keeps
-the one whose prediction differs most from those of the other samples. The network undoes moves that
-contradict the prompt and keeps the others. Moves fade, so that the last rounds end on images that
-the network itself would generate.
+says much, and large where it leaves much open. The network undoes moves that contradict the prompt
+and keeps the others. Moves fade, so that the last rounds end on images that the network itself
+would generate.
 
 Rounds add much variety whatever eta is. So eta grows with the dial above its default only; below
 it samples go a part of the way from what the step predicted with its share of CFG.
@@ -33,15 +32,12 @@ from vendi_guidance.guidance.ways import budget
 from vendi_guidance.guidance.ways.level import level_of, remark, shortening
 from vendi_guidance.guidance.ways.stock import Way
 
-FIRST_MOVE = 2.65
+FIRST_MOVE = 8.5
 """eta at the default diversity."""
 
 LONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
 a prediction moves under fresh noise (measured: about 2)."""
-
-DISTILLED = 3.2
-"""Factor of the length in calls of distilled networks, which undo some of a move."""
 
 DUE_BELOW = 0.5
 """Rounds of distilled networks follow the first step that ends below this share of the wanted
@@ -88,24 +84,17 @@ class InRounds(Way):
         end, start = network.levels[1], level_of(step, facts)
         clean, fresh = network.denoised, Noise(step.first_latents, step.prompts)
         distance = spread(between(clean, score.objective.similarity(step.prompts, clean)))
-        rounds, candidates = budget.affordable(facts, settings)
-        logger.info("%d rounds of %d evaluations %s", rounds, candidates, remark(facts, step))
-        scale = FIRST_MOVE * budget.longer(settings)
-        scale *= shortening(step, start, facts) * (DISTILLED if facts.is_distilled else 1.0)
+        rounds = budget.affordable(facts, settings)
+        logger.info("%d rounds %s", rounds, remark(facts, step))
+        scale = FIRST_MOVE * budget.longer(settings) * shortening(step, start, facts)
 
         for done in range(rounds):
             at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
-            direction = score.gradient(at)
-            fading = scale * (1 - done / rounds)
-            moved = []
-            for _ in range(candidates):
-                z = start.mix(clean, fresh.like(clean))
-                # a share of |z|; NaN, so no move, while a sample alone has no distance yet
-                length = fading * start.signal * distance / lengths(z)
-                moved.append(score.move(z, direction, length.nan_to_num(0)))
-            before, tried = clean, torch.stack(moved)
-            predicted = network.denoise(tried.flatten(0, 1), start).view(tried.shape)
-            noisy, clean = score.choose(step, tried, predicted)
+            z = start.mix(clean, fresh.like(clean))
+            # a share of |z|; NaN, so no move, while a sample alone has no distance yet
+            length = scale * (1 - done / rounds) * start.signal * distance / lengths(z)
+            noisy = score.move(z, score.gradient(at), length.nan_to_num(0))
+            before, clean = clean, network.denoise(noisy, start)
             distance = distance.where(distance.isfinite(), LONE * lengths(before - clean))
 
         noise = start.noise_in(noisy, clean)
@@ -123,5 +112,4 @@ class InRounds(Way):
         return 1 - budget.part(self._settings)
 
     def evaluations(self, step: Step) -> int:
-        rounds, candidates = budget.affordable(self._facts, self._settings)
-        return rounds * candidates
+        return budget.affordable(self._facts, self._settings)
