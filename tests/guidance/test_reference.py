@@ -61,7 +61,7 @@ WAYS = {
         RATIOS,
     ),
     "rounds": (
-        Rounds(rounds=4, candidates=1, level=LEVEL, **OBJECTIVE),
+        Rounds(rounds=4, level=LEVEL, **OBJECTIVE),
         lambda z: reference.rounds(z, WANTED, 4),
         RATIOS,
     ),

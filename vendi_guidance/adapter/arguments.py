@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -33,15 +33,19 @@ SLACK = 0.004
 
 
 def by_name(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of a module by their names."""
-    names = _parameters(type(uncompiled(module)).forward)
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+    """The arguments of a call of a module by their names: those of the network inside, if the
+    module is a wrapper that takes any arguments, such as a `PeftModel`."""
+    named = map(_parameters, map(type, uncompiled(module).modules()))
+    return {**dict(zip(next(filter(None, named), ()), args, strict=False)), **kwargs}
 
 
 @cache
-def _parameters(forward: Callable[..., Any]) -> list[str]:
-    """The names of a method's parameters, without the first."""
-    return [*signature(forward).parameters][1:]
+def _parameters(kind: type[nn.Module]) -> tuple[str, ...]:
+    """The names of the parameters of a class's `forward`, without the first; none if it takes any
+    arguments."""
+    _, *rest = signature(kind.forward).parameters.values()
+    takes_any = any(it.kind is Parameter.VAR_POSITIONAL for it in rest)
+    return () if takes_any else tuple(it.name for it in rest)
 
 
 def uncompiled(module: nn.Module) -> nn.Module:
@@ -51,16 +55,20 @@ def uncompiled(module: nn.Module) -> nn.Module:
 
 def input_of(given: Mapping[str, Any]) -> Any:
     """The latents: a tensor, or a list with one for each row."""
-    return given[_name_in(given, INPUTS)]
+    return given[_input_in(given)]
 
 
 def with_input(given: Mapping[str, Any], latents: Any) -> dict[str, Any]:
     """The arguments with other latents."""
-    return {**given, _name_in(given, INPUTS): latents}
+    return {**given, _input_in(given): latents}
 
 
-def _name_in(given: Mapping[str, Any], names: Sequence[str]) -> str:
-    return next((name for name in names if name in given), names[0])
+def _input_in(given: Mapping[str, Any]) -> str:
+    return next((name for name in INPUTS if name in given), next(iter(given)))  # else the first
+
+
+def _time_in(given: Mapping[str, Any]) -> str:
+    return next((name for name in TIMES if name in given), TIMES[0])
 
 
 def tensor_of(raw: Any) -> Tensor:
@@ -117,7 +125,7 @@ def convention_of(
 
 def timestep_in(given: Mapping[str, Any]) -> float | None:
     """The network's timestep; None if it gets none, or if rows have different ones."""
-    timestep = given.get(_name_in(given, TIMES))
+    timestep = given.get(_time_in(given))
     if not isinstance(timestep, Tensor | float | int) or isinstance(timestep, bool):
         return None
     values = set(torch.as_tensor(timestep).flatten().tolist())
@@ -126,7 +134,7 @@ def timestep_in(given: Mapping[str, Any]) -> float | None:
 
 def with_timestep(given: Mapping[str, Any], timestep: float) -> dict[str, Any]:
     """The arguments with another timestep, in the shape and dtype of the given one."""
-    name = _name_in(given, TIMES)
+    name = _time_in(given)
     old = given[name]
     if isinstance(old, Tensor):
         value = timestep if old.is_floating_point() else round(timestep)

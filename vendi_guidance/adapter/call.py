@@ -1,13 +1,14 @@
 """Guidance of one call of a diffusers pipeline, which supplies what the engine needs: the
 scheduler's prediction, the network and the prompts."""
 
+import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from threading import get_ident
 from typing import Any
-from weakref import finalize, ref
+from weakref import WeakSet, finalize, ref
 
 from diffusers import DiffusionPipeline
 
@@ -22,6 +23,9 @@ from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Published, Rounds
 from vendi_guidance.guidance.step import Step
 from vendi_guidance.guidance.ways.stock import Way
+
+_owners: WeakSet[Any] = WeakSet()
+"""The callbacks of calls that are awaited."""
 
 
 class Call:
@@ -59,25 +63,34 @@ class Call:
         self._undo = ExitStack()
         self._look_at(pipeline)
 
-    def await_loop(self, pipeline: Any) -> None:
-        """Open where the pipeline's progress bar begins, and close where it ends. Where that is not
-        the one of diffusers, open now."""
+    def await_loop(self, pipeline: Any, argument: str) -> None:
+        """Open where the pipeline's progress bar begins in a call that may have got the owner as
+        this argument, and close where it ends. Where that is not the one of diffusers, open now."""
         if getattr(type(pipeline), "progress_bar", None) is not DiffusionPipeline.progress_bar:
             return self.open(pipeline)
 
+        def ended(close: Callable[[], Any]) -> Any:
+            self.close()
+            return close()
+
         def begun(progress_bar: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            bar = progress_bar(*args, **kwargs)
-            self.open(pipeline)
-            if hasattr(bar, "close"):  # tqdm calls it however its context or iteration ends
-                ended = ExitStack()
-                ended.callback(bar.close)
-                ended.callback(self.close)
-                self._undo.callback(delattr, bar, "close")
-                bar.close = ended.close
+            bar, given = progress_bar(*args, **kwargs), _argument_of_call(argument)
+            is_other = any(given is it for it in _owners) and given is not self._owner()
+            if given is not None and not is_other:
+                self.open(pipeline)
+                # tqdm calls it however its context or iteration ends; others may be without it
+                with suppress(AttributeError):
+                    self._undo.enter_context(patched(bar, "close", lambda it: partial(ended, it)))
             return bar
 
         self._begin_anew()
+        _owners.add(self._owner())
         self._undo.enter_context(patched(pipeline, "progress_bar", lambda it: partial(begun, it)))
+
+    def is_next_of(self, pipeline: Any) -> bool:
+        """Whether the call has not begun, and is not one of another pipeline."""
+        others = self.watch is not None and self.watch.scheduler is not pipeline.scheduler
+        return not (self.has_begun or others)
 
     def open(self, pipeline: Any) -> None:
         """Watch the scheduler and the network."""
@@ -193,3 +206,12 @@ class Call:
         self.watch = Watch(pipeline.scheduler, self.close)
         if isinstance(self.settings, Rounds):
             self._network = Network(pipeline, self.watch, self._undistilled)
+
+
+def _argument_of_call(name: str) -> Any:
+    """What the innermost pipeline call that is running got as this argument; "unknown" if none
+    takes it."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and name not in frame.f_locals:
+        frame = frame.f_back
+    return frame.f_locals.get(name, "unknown")

@@ -180,8 +180,8 @@ class VendiGuidance(PipelineCallback):
             if self._prompt_input is None and self.settings.is_conditional:
                 names = ["latents", *prompt_inputs(pipeline)]
             given = self._returning(names, users, ["latents"] if inputs is None else inputs)
-        [owner, *_] = given.values()
-        self.begin(pipeline, owner).await_loop(pipeline)
+        [(argument, owner), *_] = given.items()
+        self.begin(pipeline, owner).await_loop(pipeline, argument)
         return given
 
     def _returning(
@@ -193,10 +193,10 @@ class VendiGuidance(PipelineCallback):
         # diffusers' MultiPipelineCallbacks passes all tensors to each callback, not only its
         # inputs, and loses changes that a later callback does not return
         def both(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-            if step == 0 and (self._call is None or self._call.has_begun):
+            if step == 0 and (self._call is None or not self._call.is_next_of(pipe)):
                 logger.warning(
-                    "the arguments of guidance.on(pipe) are for one call, and guide this one "
-                    "without its first prediction: ask for new ones for each call"
+                    "the arguments of guidance.on(pipe) are for one call of that pipeline, and "
+                    "guide this one without its first prediction: ask for new ones for each call"
                 )
             guided = self.callback_fn(pipe, step, timestep, tensors)
             changes = users(pipe, step, timestep, {name: guided[name] for name in inputs})

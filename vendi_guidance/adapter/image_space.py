@@ -112,6 +112,7 @@ def exemplar_features(
     Raises:
         ValueError: the pipeline has no VAE or does not generate images, there are no images, or the
             space is unknown.
+        TypeError: these are no images.
 
     Example:
         >>> from PIL import Image
@@ -126,6 +127,8 @@ def exemplar_features(
     vae, space = vae_of(pipeline), Rounds(space=space).build_space()
     if not len(images):
         raise ValueError("exemplar_features needs at least one image, got none")
+    if not all(isinstance(it, Image) for it in images):
+        raise TypeError(f"exemplar_features needs PIL images, got {images!r:.80}")
     if not hasattr(pipeline, "image_processor"):
         raise ValueError(f"{type(pipeline).__name__} does not generate images")
     height, width = size or (None, None)

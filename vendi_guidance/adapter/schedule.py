@@ -123,16 +123,21 @@ class Watch(Reader):
     def restart(self, clean: Tensor, noise: Tensor) -> None:
         """Make a multistep scheduler continue as if all earlier steps had predicted these (b, ...)
         clean latents and noise. Samples where they are not finite keep their own history."""
-        scheduler = self.scheduler
+        scheduler, config = self.scheduler, self.scheduler.config
+
+        def all_as(new: Tensor, known: list[Any]) -> list[Any]:
+            return [old if old is None else where_finite(new, old) for old in known]
+
         match owner_of(scheduler).__name__:
             case "PNDMScheduler":
                 output = self.output(clean, noise, self.levels[0])
-                scheduler.ets = [where_finite(output, old) for old in scheduler.ets]
+                scheduler.ets = all_as(output, scheduler.ets)
             case "LMSDiscreteScheduler":
-                derivatives = scheduler.derivatives
-                scheduler.derivatives = [where_finite(noise, old) for old in derivatives]
-        if hasattr(scheduler, "lower_order_nums"):
-            scheduler.lower_order_nums = 0
+                scheduler.derivatives = all_as(noise, scheduler.derivatives)
+            case _ if hasattr(scheduler, "model_outputs"):
+                is_clean = config.get("predict_x0", "++" in config.get("algorithm_type", ""))
+                outputs = scheduler.model_outputs
+                scheduler.model_outputs = all_as(clean if is_clean else noise, outputs)
 
     @property
     def _known(self) -> tuple[Any, dict[str, Any]]:
