@@ -124,11 +124,12 @@ def test_samples_that_stay_go_on_as_without_guidance():
         scheduler, timesteps = ready("DPMSolverMultistep", {}, E)
         with Watch(scheduler) as watch:
             for sample in go_on(scheduler, timesteps, X0 + EPS):
+                found.append(sample)
                 if restarts:
                     clean = watch.prediction.denoised
                     watch.restart(clean, torch.zeros_like(clean))
-        found.append(sample)
-    assert torch.equal(*found)
+    plain, restarted = torch.stack(found).chunk(2)
+    torch.testing.assert_close(restarted, plain, rtol=1e-5, atol=1e-4)
 
 
 def recorded(name, pipe, steps):

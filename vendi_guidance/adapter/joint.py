@@ -20,10 +20,9 @@ def is_joint(network: nn.Module) -> bool:
     """Whether a block after the first third of a transformer returns text tokens, as its class
     says: hooks replace the `forward` of a block itself."""
     children = dict(uncompiled(network).named_children())
-    while len(children) == 1 and not isinstance(
-        inner := next(iter(children.values())), nn.ModuleList
-    ):
-        children = dict(inner.named_children())  # of a wrapper, such as a `PeftModel`
+    while len(children) == 1 and not any(isinstance(it, nn.ModuleList) for it in children.values()):
+        [inner] = children.values()  # of a wrapper, such as a `PeftModel`
+        children = dict(inner.named_children())
     lists = {it: one for it, one in children.items() if isinstance(one, nn.ModuleList) and len(one)}
     longest = max(lists.values(), key=len, default=nn.ModuleList())
     blocks = next((lists[name] for name in JOINT if name in lists), longest)

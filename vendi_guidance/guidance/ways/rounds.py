@@ -32,7 +32,7 @@ from vendi_guidance.guidance.ways import budget
 from vendi_guidance.guidance.ways.level import level_of, remark, shortening
 from vendi_guidance.guidance.ways.stock import Way
 
-FIRST_MOVE = 8.5
+FIRST_MOVE = 7.0
 """eta at the default diversity."""
 
 LONE = 2.0
