@@ -29,7 +29,7 @@ from vendi_guidance.storage.prompt_files import save_prompts
 PROMPTS = "prompts.jsonl"
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, help=__doc__)
 @click.argument("name")
 @output_option("--output", type=FOLDER, required=True, help="New folder for both files.")
 def main(name: str, output: Path) -> None:
