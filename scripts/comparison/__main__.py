@@ -43,7 +43,7 @@ COUNT = click.IntRange(1)
 ALL = 10**6
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, help=__doc__)
 @several("--model", "models", click.Choice(list(MODELS)), MODELS, "Model to compare on.")
 @several("--method", "methods", click.Choice(list(METHODS)), (), "Method.  [default: the usual]")
 @click.option("--best", is_flag=True, help="Each method at its best value: see `choose`.")

@@ -58,7 +58,7 @@ def pairs(context: Any, parameter: Any, given: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, help=__doc__)
 @click.option("--set", "settings", multiple=True, callback=pairs, help="Setting, as NAME=VALUE.")
 @click.option("--constant", "constants", multiple=True, callback=pairs, help="MODULE:NAME=VALUE.")
 @click.option("--method", type=click.Choice(list(METHODS)), default="default")

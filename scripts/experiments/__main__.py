@@ -43,7 +43,7 @@ def main() -> None:
 main.add_command(convergence.main, "convergence")
 
 
-@main.command(cls=Command, context_settings={"show_default": True})
+@main.command(cls=Command)
 @output_option
 @click.option("--items", "count", type=click.IntRange(2, 500), default=500, help="Sample size.")
 @click.option("--repeats", type=click.IntRange(min=1), default=5, help="Number of samples.")
@@ -63,7 +63,7 @@ def digits(output: Path, count: int, repeats: int) -> None:
     save(figure, output)
 
 
-@main.command(cls=Command, context_settings={"show_default": True})
+@main.command(cls=Command)
 @output_option
 @click.option("--images-per-prompt", type=click.IntRange(min=1), default=30)
 @click.option("--steps", type=click.IntRange(min=1), default=25, help="Denoising steps.")
@@ -103,7 +103,7 @@ def named(output: Path, images_per_prompt: int, steps: int, most: int) -> None:
     save(figure, output)
 
 
-@main.command("mnist-modes", cls=Command, context_settings={"show_default": True})
+@main.command("mnist-modes", cls=Command)
 @output_option
 def mnist_modes(output: Path) -> None:
     """Agreement of the modes of MNIST's pixels with its digits (FKEA, figure 2).

@@ -60,7 +60,7 @@ output_option = click.option(
 )
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, help=__doc__)
 @output_option
 @click.option("--items", type=click.IntRange(min=100), default=ITEMS, help="Largest sample size.")
 def main(output: Path, items: int) -> None:

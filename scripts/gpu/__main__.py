@@ -148,7 +148,7 @@ STAGES: dict[str, tuple[float, Callable[[Job], Iterator[Task]]]] = {
 FOLDER = click.Path(path_type=Path)
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, help=__doc__)
 @device_option
 @click.option("--output", type=FOLDER, default=Path("out/gpu"))
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=12.0)

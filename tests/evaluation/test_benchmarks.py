@@ -16,8 +16,7 @@ from tests.helpers.commands import Killed, assert_refused, invoke, said_by, succ
 from vendi_guidance.commands import benchmark, evaluate as command, generate
 from vendi_guidance.evaluation import answers
 from vendi_guidance.evaluation.answers import Answers, Questions
-from vendi_guidance.evaluation.attributes import Attribute, attributes_in
-from vendi_guidance.evaluation.benchmarks import open_benchmark
+from vendi_guidance.evaluation.attributes import Attribute, attributes_in, open_benchmark
 from vendi_guidance.evaluation.confusion import reliability
 from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import evaluate

@@ -36,7 +36,7 @@ EXAMPLES = {
 COMMON = ("model", "steps", "batch_size", "image_embedder", "port", "device", "dtype")
 
 
-@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, common=COMMON, help=__doc__)
 @sampling_option(
     "--image-embedder",
     show_default="the probe's, else pixels",

@@ -21,8 +21,7 @@ import click
 
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.run_options import FOLDER, output_option
-from vendi_guidance.evaluation.attributes import ATTRIBUTES
-from vendi_guidance.evaluation.benchmarks import open_benchmark
+from vendi_guidance.evaluation.attributes import ATTRIBUTES, open_benchmark
 from vendi_guidance.storage.files import whole_folder
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.prompt_files import save_prompts
@@ -30,7 +29,7 @@ from vendi_guidance.storage.prompt_files import save_prompts
 PROMPTS = "prompts.jsonl"
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, help=__doc__)
 @click.argument("name")
 @output_option("--output", type=FOLDER, required=True, help="New folder for both files.")
 def main(name: str, output: Path) -> None:

@@ -70,6 +70,7 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, common: Collection[str] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.context_settings = {"show_default": True}
         self.common = frozenset(common)
         self._help_all = click.Option(
             ["--help-all"],

@@ -84,7 +84,7 @@ def thresholds(
     return found
 
 
-@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, common=COMMON, help=__doc__)
 @click.argument("folders", nargs=-1, required=True, type=PATH)
 @scoring_options
 @sigma_option("image")

@@ -105,7 +105,7 @@ COMMON = (
 )
 
 
-@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, common=COMMON, help=__doc__)
 @click.argument("prompts")
 @sampling_option(
     "--images-per-prompt",

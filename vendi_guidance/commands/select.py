@@ -34,7 +34,7 @@ from vendi_guidance.storage.messages import counted
 MOST = 30_000  # images, whose similarities take 7 GB
 
 
-@click.command(cls=Command, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, help=__doc__)
 @click.argument("folder", type=PATH)
 @click.option("-k", "count", type=COUNT, required=True, help="Number of images to select.")
 @click.option("--per-prompt", is_flag=True, help="Select that many images of each prompt.")

@@ -46,7 +46,7 @@ VALUES = (0.25, 0.5, 0.75, 1.0)
 COMMON = ("model", "images_per_prompt", "values", "clip", "attributes", "keep", "output", "device")
 
 
-@click.command(cls=Command, common=COMMON, help=__doc__, context_settings={"show_default": True})
+@click.command(cls=Command, common=COMMON, help=__doc__)
 @click.argument("prompts")
 @sampling_option("--images-per-prompt", type=SEVERAL, default=8, help="Images per prompt.")
 @sampling_option("--seed", type=SEED, default=0, help="Seed of the first image.")

@@ -21,7 +21,7 @@ from vendi_guidance.storage.files import append_rows, sha256_of
 from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.tables import FILE_COLUMNS, pick, read_table
 
-AT_ONCE, TOKENS = 32, 32  # answers that are written together, most tokens of one
+TOKENS = 32  # most of an answer
 
 
 class _FileJudge(AttributeJudge):
@@ -128,22 +128,15 @@ class Questions(_FileJudge):
         what = attribute.name
         question = what if what.endswith("?") else f"Which {what} does this image show?"
         question += f" Answer with one of: {', '.join(attribute.values)}, none of these."
-        new: defaultdict[Path, list[dict[str, Any]]] = defaultdict(list)
-        try:
-            for path in tqdm(paths, what, leave=False):
-                table = path.parent / f"answers-{self.name}.jsonl"
-                known, key = self._table(table), (sha256_of(path), question)
-                if key not in known:
-                    text = self._answer(path, question)
-                    known[key] = attribute.named(text) or text
-                    row = {"file": path.name, "attribute": what, "value": known[key]}
-                    new[table].append({**row, "question": question, "sha256": key[0]})
-                    if len(new[table]) == AT_ONCE:
-                        append_rows(table, new.pop(table))
-                yield known[key]
-        finally:
-            for table, rows in new.items():
-                append_rows(table, rows)
+        for path in tqdm(paths, what, leave=False):
+            table = path.parent / f"answers-{self.name}.jsonl"
+            known, key = self._table(table), (sha256_of(path), question)
+            if key not in known:
+                text = self._answer(path, question)
+                known[key] = attribute.named(text) or text
+                row = {"file": path.name, "attribute": what, "value": known[key]}
+                append_rows(table, [{**row, "question": question, "sha256": key[0]}])
+            yield known[key]
 
     def _answer(self, path: Path, question: str) -> str:
         content = [{"type": "image", "image": open_image(path)}, {"type": "text", "text": question}]

@@ -21,7 +21,6 @@ from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.scores.bandwidth import median_distance
 
 ImageFeatures: TypeAlias = "str | ImageEmbedder | Features"
-PromptFeatures: TypeAlias = "str | PromptEmbedder | Features"
 
 AT_ONCE = 256  # most images in memory that are not files
 
@@ -54,7 +53,7 @@ class Embedding:
     """
 
     image: ImageFeatures = "dinov2"
-    prompt: PromptFeatures = "clip"
+    prompt: str | PromptEmbedder | Features = "clip"
     kernel_image: Kernel | None = None
     kernel_prompt: Kernel | None = None
     truncation: int | None = None

@@ -35,13 +35,7 @@ def open_prompt_embedder(
             - `words`: counts of words and word pairs, hashed to 1024 features. Needs no weights,
               but treats synonyms as unrelated;
             - `sdxl:FOLDER`: the second text encoder of an SDXL model; truncates prompts like SDXL.
-        device: where the network runs; on a GPU in half precision.
-        batch_size: number of prompts per batch.
-
-    Raises:
-        ValueError: the kind is unknown, the weights do not match it, or batch_size < 1.
-        FileNotFoundError: the weights are missing; the message says how to fetch them.
-        ImportError: a library that the kind needs is not installed.
+        device, batch_size: as for `open_image_embedder`; errors are the same, too.
 
     Example:
         >>> from vendi_guidance.features import open_prompt_embedder

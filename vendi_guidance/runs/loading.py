@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from vendi_guidance.adapter.undistilled import Undistilled
 from vendi_guidance.features.weights import all_weights, reason
 from vendi_guidance.guidance.facts import FEW
+from vendi_guidance.kernels.precision import float32_by_default
 from vendi_guidance.runs.models import (
     CONFIG,
     INDEX,
@@ -107,7 +108,7 @@ def load(model: Model, device: str, is_guided: bool = True) -> Any:
 def _load_pipeline(model: Model, device: str) -> Any:
     diffusers.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()
-    default_dtype, offload = torch.get_default_dtype(), model.options.offload
+    offload = model.options.offload
     try:
         pipe = _from_pretrained(model.pipeline, model.folder, model.options)
         if offload is None:
@@ -115,8 +116,6 @@ def _load_pipeline(model: Model, device: str) -> Any:
         getattr(pipe, f"enable_{offload}_cpu_offload")(device=device)
         return pipe
     except Exception as error:  # broken files raise errors of every kind
-        # when a part cannot be built, diffusers leaves the model's dtype as torch's default
-        torch.set_default_dtype(default_dtype)
         why, name = reason(error), str(model.folder)
         if "safetensors" in why.replace(name, ""):
             why += (
@@ -128,6 +127,7 @@ def _load_pipeline(model: Model, device: str) -> Any:
         raise ValueError(f"the model in {name} cannot be loaded: {why}") from error
 
 
+@float32_by_default()  # diffusers leaves another default behind when a part cannot be built
 def _from_pretrained(kind: Any, folder: Path, options: RunOptions) -> Any:
     with all_weights(PreTrainedModel, ModelMixin):
         return kind.from_pretrained(

@@ -4,9 +4,9 @@
 need no special case: K_X∘K_T is the kernel matrix of one kernel, `kernels.standard.Product`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,22 +18,8 @@ from vendi_guidance.scores.entropy import Entropy
 from vendi_guidance.scores.linalg import Map, eigenvalues, matrix_entropy, second_moments
 
 
-class Spectrum(ABC):
-    """An algorithm for the entropy of K/n, or of diag(sqrt p) K diag(sqrt p) for item weights p."""
-
-    @abstractmethod
-    def entropies(
-        self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
-    ) -> list[Tensor]:
-        """The exact or approximate entropy of each part's K in nats, as 0-d float64 tensors.
-
-        x are (n, d) features as the kernels' `read` returns them, weights the (n,) probabilities p
-        of the items, None for 1/n each.
-        """
-
-
 @dataclass(frozen=True)
-class Exact(Spectrum):
+class Exact:
     """Dense eigendecomposition of K/n: O(n^3) time, O(n^2) memory.
 
     Three cases are cheaper. Order 2 without weights needs no eigenvalues: O(n^2 d) time, O(n d)
@@ -58,6 +44,12 @@ class Exact(Spectrum):
     def entropies(
         self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
+        """The entropy in nats of each part's K/n, or of diag(sqrt p) K diag(sqrt p), as 0-d float64
+        tensors.
+
+        x are (n, d) features as the kernels' `read` returns them, weights the (n,) probabilities p
+        of the items, None for 1/n each.
+        """
         use_norms = entropy.is_collision and weights is None
         if use_norms and not all(has_small_factor(part.kernel, part.of(x)) for part in parts):
             return [-norm.log() for norm in squared_norms(x, parts)]
@@ -66,7 +58,7 @@ class Exact(Spectrum):
 
 
 @dataclass(frozen=True)
-class RandomFourier(Spectrum):
+class RandomFourier:
     """Random Fourier features (FKEA): K ~ Z Z^T for Gaussian kernels and their products.
 
         z(x) = [cos(w_1^T x), ..., cos(w_r^T x), sin(w_1^T x), ..., sin(w_r^T x)] / sqrt(r)
@@ -120,12 +112,16 @@ class RandomFourier(Spectrum):
     def entropies(
         self, x: Tensor, parts: Sequence[Part], entropy: Entropy, weights: Tensor | None = None
     ) -> list[Tensor]:
+        """As in `Exact`, approximately."""
         moments = second_moments(x, self.maps(parts, x.shape[1]), weights)
         return [matrix_entropy(moment, entropy) for moment in moments]
 
     def maps(self, parts: Sequence[Part], d: int) -> list[tuple[Part, Map]]:
         """Each part of features of width d, with its `map`."""
         return [(part, self.map(part.kernel, part.width(d))) for part in parts]
+
+
+Spectrum: TypeAlias = Exact | RandomFourier
 
 
 def _matrix(x: Tensor, kernel: Kernel, weights: Tensor | None) -> Tensor:

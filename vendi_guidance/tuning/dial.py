@@ -181,7 +181,7 @@ def save_page(folder: Path, points: Sequence[Point], keep: float, settings: dict
     }
     given: dict[str, Any] = {"points": points, "prompts": prompts, "settings": settings}
     given |= {"chosen": choose(points, keep), "verdict": verdict(points, keep)}
-    text = render(PAGE, "vendi_guidance.tuning", **given)
+    text = render(PAGE, **given)
     with whole_file(folder / PAGE) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return folder / PAGE

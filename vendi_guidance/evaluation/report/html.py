@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL.Image import Image, Resampling, new as new_image
@@ -33,14 +33,13 @@ Item = TypeVar("Item")
 Reports: TypeAlias = Sequence[Any]  # `results.Report`s, whose `save` calls this module
 FORMAT = "vendi-guidance report"
 PAGE, DATA, BY_PROMPT = "report.html", "report.json", "prompts-{:04d}.html"
-PACKAGE = "vendi_guidance.evaluation.report"
-ON_TOP = 2  # attributes whose values are shown at once: those that vary least
 PROMPTS_ON_A_PAGE, MOST_IMAGES = 50, 64  # prompts, and most images of each
 THUMBNAIL = 96  # pixels
 GROUPS_AT_EITHER_END = 6
 OF_EACH_GROUP = 16
-# most groups and skipped files in lists; longer headings may scroll, so they need keyboard focus
-LIMITS = {"listed": 500, "skipped": 100, "changed": 24, "heading": 150}
+# most groups and skipped files in lists; longer headings may scroll, so they need keyboard focus;
+# attributes that are shown at once, those that vary least
+LIMITS = {"listed": 500, "skipped": 100, "changed": 24, "heading": 150, "on_top": 2}
 
 
 def save_report(folder: Path, reports: Reports, comparison: Any = None) -> Path:
@@ -101,7 +100,6 @@ def as_page(reports: Reports, comparison: Any, curves: Figure | None, pages: int
         attributes=by_variety(reports),
         change=change,
         in_words=in_words,
-        on_top=ON_TOP,
         pages=[BY_PROMPT.format(number + 1) for number in range(pages)],
         curves=curves and Markup(as_svg(curves)),
     )
@@ -152,11 +150,11 @@ def in_words(found: Estimate | None, form: str) -> str:
     return f"{value:{form}}" + ("" if low is None else f" ({low:{form}} to {high:{form}})")
 
 
-def render(template: str, package: str = PACKAGE, **values: Any) -> str:
-    """Render a template of a package, which may extend or include those of the report; unpaired
-    surrogates in prompts, which UTF-8 cannot encode, become question marks."""
+def render(template: str, **values: Any) -> str:
+    """Render a template; unpaired surrogates in prompts, which UTF-8 cannot encode, become question
+    marks."""
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(name) for name in (package, PACKAGE)]),
+        loader=PackageLoader("vendi_guidance.evaluation.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
