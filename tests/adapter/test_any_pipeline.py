@@ -136,11 +136,42 @@ def test_one_step_is_guided_unless_with_cfg_from_low_or_pure_noise(name, guided,
     assert ("raise strength" in caplog.text) == (rows == [4] and "img2img" in name)
 
 
-@pytest.mark.parametrize(("name", "network"), [("SDXL", "unet"), ("SD3", "transformer")])
-def test_a_compiled_network_is_guided_as_it_is_without(name, network):
+class Wrapper(torch.nn.Module):
+    """As a `PeftModel` is, which passes any arguments on."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name):
+        inner = super().__getattr__("inner")
+        return inner if name == "inner" else getattr(inner, name)
+
+    def forward(self, *args, **kwargs):
+        return self.inner(*args, **kwargs)
+
+
+class Renaming(Wrapper):
+    """As in diffusers' recipe for tracing."""
+
+    def forward(self, latent_model_input, t, encoder_hidden_states, **kwargs):
+        return self.inner(latent_model_input, t, encoder_hidden_states, **kwargs)
+
+
+COMPILE = partial(torch.compile, backend="eager")
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "wrap"),
+    [
+        *product(["SDXL"], ["unet"], [COMPILE, Wrapper, Renaming]),
+        *product(["SD3"], ["transformer"], [COMPILE, Wrapper]),
+    ],
+)
+def test_a_wrapped_network_is_guided_as_it_is_without(name, network, wrap):
     pipe, guidance = CASES[name].make(), VendiGuidance(memory="call", proposal="gradient")
     expected = latents_of(name, guidance, pipe)
-    setattr(pipe, network, torch.compile(getattr(pipe, network), backend="eager"))
+    setattr(pipe, network, wrap(getattr(pipe, network)))
     torch.testing.assert_close(latents_of(name, guidance, pipe), expected)
 
 

@@ -115,6 +115,45 @@ def test_arguments_of_an_earlier_call_are_said_to_be_for_one(sdxl, caplog):
         assert len(caplog.messages) == len(said) and all(it in caplog.text for it in said)
 
 
+def test_arguments_for_one_pipeline_are_said_not_to_be_for_another(sdxl, caplog):
+    draw(sharing(sdxl), **VendiGuidance(rounds=2).on(sdxl))
+    assert "are for one call of that pipeline" in caplog.text
+
+
+def test_arguments_may_wait_while_other_calls_are_made(sdxl, caplog):
+    """Each call gets the guidance that was meant for it, or none."""
+    made = {dial: VendiGuidance(rounds=2, diversity=dial) for dial in (0.25, 1.0)}
+    expected = [draw(sdxl, generator=seeded(5), **each.on(sdxl)) for each in made.values()]
+    stock = draw(sdxl, generator=seeded(5))
+    waiting = {dial: VendiGuidance(rounds=2, diversity=dial).on(sdxl) for dial in made}
+    assert torch.equal(draw(sdxl, generator=seeded(5)), stock)
+    found = [draw(sdxl, generator=seeded(5), **each) for each in waiting.values()]
+    assert all(map(torch.equal, found, expected)) and not caplog.messages
+
+
+def test_an_undistilled_network_makes_no_step_of_a_stock_call(sdxl):
+    stock, other = draw(sdxl, generator=seeded(5)), copy.deepcopy(sdxl.unet)
+    other.conv_out.weight.data *= 2
+    waiting = VendiGuidance(undistilled=other).on(sdxl)
+    assert torch.equal(draw(sdxl, generator=seeded(5)), stock)
+    assert not torch.equal(draw(sdxl, generator=seeded(5), **waiting), stock)
+
+
+class Bar:
+    """A progress bar of a user's own, which cannot be closed."""
+
+    __slots__ = ()
+    update = __exit__ = lambda self, *_: None
+    __enter__ = lambda self: self  # noqa: E731
+
+
+def test_any_progress_bar_will_do(sdxl, monkeypatch):
+    expected = draw(sdxl, generator=seeded(5), **VendiGuidance(rounds=2).on(sdxl))
+    monkeypatch.setattr(sdxl, "progress_bar", lambda **_: Bar(), raising=False)
+    found = draw(sdxl, generator=seeded(5), **VendiGuidance(rounds=2).on(sdxl))
+    assert torch.equal(found, expected)
+
+
 def test_a_stock_call_from_within_a_guided_one_is_a_stock_one(sdxl):
     other, within = sharing(sdxl), []
     stock = draw(other, generator=seeded(1))

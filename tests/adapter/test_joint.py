@@ -3,6 +3,7 @@
 import pytest
 import torch
 from diffusers.hooks import HookRegistry, ModelHook, apply_group_offloading
+from torch import nn
 
 from tests.adapter.test_denoiser import module_of
 from tests.adapter.test_mixins import make
@@ -45,4 +46,5 @@ def test_networks_are_joint_whose_blocks_return_tokens_of_the_prompt(name):
 def test_a_wrapped_network_is_joint_as_it_was(name, wrapping):
     network = module_of(make(name, guided=False))
     WRAPPINGS[wrapping](network)
-    assert is_joint(network) == is_joint(torch.compile(network)) == (name in JOINT)
+    for whole in (network, torch.compile(network), nn.Sequential(nn.Sequential(network))):
+        assert is_joint(whole) == (name in JOINT)

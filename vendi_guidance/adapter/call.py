@@ -79,7 +79,7 @@ class Call:
             if given is not None and not is_other:
                 self.open(pipeline)
                 # tqdm calls it however its context or iteration ends; others may be without it
-                with suppress(AttributeError):
+                with suppress(AttributeError, TypeError):
                     self._undo.enter_context(patched(bar, "close", lambda it: partial(ended, it)))
             return bar
 
