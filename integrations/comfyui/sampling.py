@@ -30,9 +30,6 @@ from .memory import MemoryStore, digest
 from .model import Model, SamplerStep, model_swapped
 from .schedule import KEY, whole_schedule
 
-ALWAYS = "disable_cfg1_optimization"
-"""The model option that evaluates negative prompts at CFG 1 too."""
-
 UNFINISHED = 8
 """Number of images of which later runs may finish what a first run began at its own steps: those of
 the last first runs."""
@@ -171,8 +168,8 @@ class _Run:
     def samples(self) -> Tensor:
         """(b, ...) latents, guided."""
         x, engine, model = self.x, self.engine, self._model
-        always = self.extra_args.get("model_options", {}).get(ALWAYS, False)
-        model.count_conditions(x[:1], self.schedule[: self._count], **{ALWAYS: always})
+        options = self.extra_args.get("model_options", {})
+        model.find_cfg(x[:1], self.schedule[: self._count], model_options=options)
         known = self._decide() if engine.way is None else None
         if engine.guides_own_steps:
             return self._with_own_steps()

@@ -64,16 +64,18 @@ class Network(nn.Module):
 
 class Unet(Guider):
     """Evaluates a network with ComfyUI's batches: `split` into calls where memory is short. Those
-    that do not `tell` it evaluate other conditionings than their own."""
+    that do not `tell` it evaluate other conditionings than their own, and some negative prompts
+    without CFG too: `always`."""
 
-    def __init__(self, sampling=Noise, network=None, split=False, tell=True, **given):
+    def __init__(self, sampling=Noise, network=None, split=False, tell=True, always=False, **given):
         super().__init__(sampling, **given)
         self.inner_model.diffusion_model = network or Network()
-        self.split, self.tell = split, tell
+        self.split, self.tell, self.always = split, tell, always
 
     def predict_noise(self, x, sigma, model_options=None, seed=None):
         has_cfg, positive = self.cfg != 1, self.conds["positive"]
-        given = [positive if self.tell else [*positive], [] if has_cfg else None]
+        negative = [] if has_cfg or self.always else None
+        given = [positive if self.tell else [*positive], negative]
         run = self.batches
         options = (model_options or {}).get("transformer_options", {})
         for wrapper in options.get("wrappers", {}).get("calc_cond_batch", {}).values():
@@ -200,6 +202,14 @@ def test_a_guider_that_does_not_tell_what_the_prompt_predicts_is_asked(tmp_path)
     asked = [sigma for sigma, cfg in guider.seen if cfg == 1]
     # to decide, and for each move
     assert asked == [early[0], *early] and len(guider.seen) == len(plain.seen) + len(early)
+
+
+@pytest.mark.parametrize("cfg", [1.0, CFG])
+def test_a_guider_that_always_evaluates_negative_prompts_is_guided_as_others(tmp_path, cfg):
+    guider, plain = Unet(always=True, cfg=cfg), Unet(cfg=cfg)
+    samples, expected = (draw(memory(tmp_path), it) for it in (guider, plain))
+    torch.testing.assert_close(samples, expected)
+    assert guider.seen == plain.seen
 
 
 def test_other_wrappers_of_comfyui_still_count(tmp_path):

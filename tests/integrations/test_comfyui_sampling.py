@@ -53,13 +53,10 @@ class Guider:
     """Evaluates a model whose images have black and white channels; CFG makes them white.
     `overrides` maps a sigma to CFG there, as *CFGOverride* does, or to None."""
 
-    always = False  # evaluates negative prompts without CFG too
-
     def __init__(self, sampling=Noise, cfg=CFG, overrides=lambda sigma: None):
         self.inner_model = SimpleNamespace(model_sampling=sampling)
         self.conds = {"positive": [{"pooled_output": torch.ones(1, 3)}]}
         self.cfg, self.seen, self.overrides = cfg, [], overrides
-        self.conditions = 0  # evaluated so far
 
     @property
     def sigmas(self):
@@ -75,12 +72,6 @@ class Guider:
             self.cfg = before
 
     def predict_noise(self, x, sigma, model_options=None, seed=None):
-        has_cfg = any(vars(self).get(name, 1) != 1 for name in ("cfg", "cfg1", "cfg2"))
-        conds = [[], [] if has_cfg or self.always else None]
-        options = (model_options or {}).get("transformer_options", {})
-        for wrapper in options.get("wrappers", {}).get("calc_cond_batch", {}).values():
-            return wrapper[0](None, None, conds, x, sigma, model_options)[0]
-        self.conditions += sum(cond is not None for cond in conds)
         return self.evaluate(x, sigma)
 
     def evaluate(self, x, sigma):
