@@ -155,6 +155,8 @@ class _Run:
         self._levels = [self._model.level(sigma) for sigma in self.schedule]
         # the last step ends at 0
         self._count = len(self.schedule) - (1 if self.schedule[-1] == 0 else 0)
+        if self._count == 1:  # no step would sharpen what the undistilled model predicts
+            self.undistilled = None
         # whether the latents contain noise left by an earlier run; at the highest level there was
         # none: the latents came with their own noise
         is_lower = self.first > 0 or self._levels[0].ratio < 0.99 * self._model.at(math.inf).ratio
@@ -177,14 +179,19 @@ class _Run:
         follows = engine.facts is not None and engine.facts.is_distilled
         split = self._step_of_rounds(follows)
         model.rounds_are_made = split < 0
-        if engine.way is None or not 0 <= split < len(self.sigmas) - 1:
+        steps, at, before = len(self.sigmas) - 1, split + self.first, split + self.first - follows
+        # rounds that follow this run's last step are a later run's, if there is one
+        is_last_run = self.first + steps == len(self.schedule) - 1
+        if engine.way is None or not 0 <= split < steps + is_last_run:
             return self._part(x)
-        at, before = split + self.first, split + self.first - follows
         place = at, (self._levels[before], self._levels[at]), before
         self.progress.rounds = engine.way.evaluations(self._step(x, *place))
         if split > 0:
             x, known = self._part(x, end=split), None
-        return self._part(self._after_rounds(self._step(x, *place), split, known), split, seeds=1)
+        if not self._levels[at].noise:
+            known = x  # what the last step predicts is the sampler's result
+        x = self._after_rounds(self._step(x, *place), split, known)
+        return x if split == steps else self._part(x, split, seeds=1)
 
     def _part(
         self, x: Tensor, begin: int = 0, end: int | None = None, seeds: int = 0, **how: Any
@@ -284,7 +291,7 @@ class _Run:
 
     def _step_of_rounds(self, follows: bool) -> int:
         """Index of the step of this run before which rounds are due: negative if an earlier run
-        made them, past the last step if a later run will."""
+        made them, past the last step if they follow it or a later run will make them."""
         levels, last = self._levels, len(self._levels) - 2
 
         def is_passed(at: int) -> bool:

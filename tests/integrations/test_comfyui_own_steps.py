@@ -13,11 +13,10 @@ from integrations.comfyui import sampling
 from integrations.comfyui.sampling import DiverseSampling
 from tests.integrations.test_comfyui_sampling import (
     CFG,
-    SHAPE,
     SIGMAS,
     Guider,
+    Masking,
     Noise,
-    Sampler,
     Velocity,
     _new_session,  # noqa: F401
     diversity,
@@ -290,20 +289,6 @@ def hooked(model, x, sigmas, extra_args, callback=None, disable=None):
 def test_a_sampler_with_hooks_is_given_its_own_predictions(tmp_path):
     found = draw(memory(tmp_path), function=hooked)
     torch.testing.assert_close(found, by_hand(noise_of(0)))
-
-
-class Masking(Sampler):
-    """ComfyUI's KSAMPLER as it inpaints: the left half of each image is kept."""
-
-    def __call__(self, model, sigmas, extra_args, *others):
-        mask = torch.ones(SHAPE)
-        mask[..., :2] = 0
-
-        def inpaint(x, sigma, denoise_mask, **options):
-            return model(x, sigma, **options) * denoise_mask + (1 - denoise_mask) / 2
-
-        inpaint.inner_model = model.inner_model
-        return super().__call__(inpaint, sigmas, {**extra_args, "denoise_mask": mask}, *others)
 
 
 def test_what_a_mask_keeps_is_no_part_of_the_distance(tmp_path, monkeypatch):
