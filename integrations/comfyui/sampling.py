@@ -65,8 +65,8 @@ class DiverseSampling:
         """Run the sampler with guidance; returns (b, ...) samples in the model's units.
 
         Raises:
-            ValueError: the sampler has no `sampler_function` that can be split, or the memory
-                cannot be read.
+            ValueError: the sampler has no `sampler_function` that can be split, the model has a
+                cache between steps, or the memory cannot be read.
         """
         sampler = executor.class_obj
         if not hasattr(sampler, "sampler_function"):
@@ -90,6 +90,7 @@ class DiverseSampling:
             samples = executor(guider, sigmas, extra_args, callback, noise, *others, **named)
             text = ALONE
         else:
+            _check_caches(extra_args)
             whole = extra_args.get("model_options", {}).get(KEY, sigmas)
             schedule = whole_schedule(whole, is_continued=not noise.any())
             told = _Progress(callback)
@@ -304,6 +305,16 @@ class _Run:
             if self.engine.is_due(self._step(self.x, index)):
                 return index - self.first + follows
         return last if levels[last].signal > 0 and is_passed(-1) else len(levels)
+
+
+def _check_caches(extra_args: Mapping[str, Any]) -> None:
+    """Raise ValueError if the model reuses what it returned at earlier steps."""
+    network = extra_args.get("model_options", {}).get("transformer_options", {})
+    if (cache := network.get("easycache")) is not None:
+        raise ValueError(
+            f"{cache.name} would answer Diverse Batch with the outputs of other latents: bypass "
+            f"the node {cache.name}, or set diversity to 0"
+        )
 
 
 def features_of_conds(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Tensor) -> Tensor:

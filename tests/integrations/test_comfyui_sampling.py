@@ -608,6 +608,14 @@ def test_a_sampler_without_a_function_is_refused(tmp_path):
         draw(memory(tmp_path), sampler=sampler)
 
 
+def test_a_cache_between_steps_is_refused_where_samples_are_guided(tmp_path):
+    options = {"transformer_options": {"easycache": SimpleNamespace(name="LazyCache")}}
+    draw(memory(tmp_path), model_options=options, **lone(0))
+    with pytest.raises(ValueError, match="bypass the node LazyCache"):
+        draw(memory(tmp_path), guider := Guider(), model_options=options)
+    assert guider.seen == []
+
+
 def test_a_round_can_ask_for_a_perturbed_prompt_in_that_evaluation_alone(tmp_path, monkeypatch):
     tokens, given = torch.randn(1, 5, 16), []
     mask = SimpleNamespace(cond=torch.tensor([[1, 1, 1, 0, 0]]))
