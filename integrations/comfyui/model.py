@@ -85,9 +85,8 @@ class Model:
 
     Attributes:
         rounds_are_made: whether an earlier run made the rounds.
-        evaluations_per_step: how many times as much is evaluated with CFG as without it.
         guider: evaluates the model.
-        is_joint: see `Denoiser`.
+        evaluations_per_step, is_joint: see `Denoiser`.
         cfg: scale of CFG at the last evaluation, before it was scaled.
         own_step: the step that the sampler is about to make, which takes from its first evaluation
             the predictions with CFG and without.
@@ -159,26 +158,21 @@ class Model:
         self.cfg = max(scales.values(), default=1.0)
         return clean
 
-    def count_conditions(self, x: Tensor, sigmas: Tensor, **options: Any) -> None:
-        """Find `evaluations_per_step` by asking the guider at each sigma for a prediction, in which
-        only conditions are counted: wrappers may change CFG from step to step."""
+    def find_cfg(self, x: Tensor, sigmas: Tensor, **options: Any) -> None:
+        """Find `evaluations_per_step`: wrappers may change CFG from step to step. The guider is
+        called at each sigma, but does not evaluate the model."""
 
-        def count(executor: Any, model: Any, conds: Sequence[Any], x: Tensor, *_: Any) -> Any:
-            found.append(sum(cond is not None for cond in conds))
-            return [torch.zeros_like(x) for _ in conds]
+        def nothing(x: Tensor, *_: Any, **__: Any) -> Tensor:
+            return torch.zeros_like(x)
 
-        options["transformer_options"] = {"wrappers": {BATCHES: {KEY: [count]}}}
-        counts = []
-        for share in (1.0, 0.0):
-            counts.append(0)
+        with_cfg = 0
+        with patched(self.guider, "predict_noise", lambda _: nothing):
             for sigma in sigmas:
-                found: list[int] = []
-                # a wrapper may need options of its own, and a guider may evaluate in another way
-                with _cfg_scaled(self.guider, share), suppress(Exception):
-                    self.guider(x, sigma.expand(len(x)), model_options=options, seed=None)
-                has_cfg = share > 0 and any(w != 1 for w in _cfg_scales(self.guider).values())
-                counts[-1] += sum(found) or 1 + has_cfg
-        self.evaluations_per_step = counts[0] / counts[1]
+                # other programs' wrappers may fail
+                with _cfg_scaled(self.guider, 1.0) as scales, suppress(Exception):
+                    self.guider(x, sigma.expand(len(x)), **options)
+                with_cfg += any(w != 1 for w in (scales or _cfg_scales(self.guider)).values())
+        self.evaluations_per_step = 1 + with_cfg / len(sigmas)
 
     def expect(self, x: Tensor, model_options: Any, prediction: Tensor) -> None:
         """Reuse a known prediction if the next evaluation is of these latents."""

@@ -30,9 +30,6 @@ from .memory import MemoryStore, digest
 from .model import Model, SamplerStep, model_swapped
 from .schedule import KEY, whole_schedule
 
-ALWAYS = "disable_cfg1_optimization"
-"""The model option that evaluates negative prompts at CFG 1 too."""
-
 UNFINISHED = 8
 """Number of images of which later runs may finish what a first run began at its own steps: those of
 the last first runs."""
@@ -68,8 +65,8 @@ class DiverseSampling:
         """Run the sampler with guidance; returns (b, ...) samples in the model's units.
 
         Raises:
-            ValueError: the sampler has no `sampler_function` that can be split, or the memory
-                cannot be read.
+            ValueError: the sampler has no `sampler_function` that can be split, the model has a
+                cache between steps, or the memory cannot be read.
         """
         sampler = executor.class_obj
         if not hasattr(sampler, "sampler_function"):
@@ -93,6 +90,7 @@ class DiverseSampling:
             samples = executor(guider, sigmas, extra_args, callback, noise, *others, **named)
             text = ALONE
         else:
+            _check_caches(extra_args)
             whole = extra_args.get("model_options", {}).get(KEY, sigmas)
             schedule = whole_schedule(whole, is_continued=not noise.any())
             told = _Progress(callback)
@@ -158,6 +156,8 @@ class _Run:
         self._levels = [self._model.level(sigma) for sigma in self.schedule]
         # the last step ends at 0
         self._count = len(self.schedule) - (1 if self.schedule[-1] == 0 else 0)
+        if self._count == 1:  # no step would sharpen what the undistilled model predicts
+            self.undistilled = None
         # whether the latents contain noise left by an earlier run; at the highest level there was
         # none: the latents came with their own noise
         is_lower = self.first > 0 or self._levels[0].ratio < 0.99 * self._model.at(math.inf).ratio
@@ -171,8 +171,8 @@ class _Run:
     def samples(self) -> Tensor:
         """(b, ...) latents, guided."""
         x, engine, model = self.x, self.engine, self._model
-        always = self.extra_args.get("model_options", {}).get(ALWAYS, False)
-        model.count_conditions(x[:1], self.schedule[: self._count], **{ALWAYS: always})
+        options = self.extra_args.get("model_options", {})
+        model.find_cfg(x[:1], self.schedule[: self._count], model_options=options)
         known = self._decide() if engine.way is None else None
         if engine.guides_own_steps:
             return self._with_own_steps()
@@ -180,14 +180,19 @@ class _Run:
         follows = engine.facts is not None and engine.facts.is_distilled
         split = self._step_of_rounds(follows)
         model.rounds_are_made = split < 0
-        if engine.way is None or not 0 <= split < len(self.sigmas) - 1:
+        steps, at, before = len(self.sigmas) - 1, split + self.first, split + self.first - follows
+        # rounds that follow this run's last step are a later run's, if there is one
+        is_last_run = self.first + steps == len(self.schedule) - 1
+        if engine.way is None or not 0 <= split < steps + is_last_run:
             return self._part(x)
-        at, before = split + self.first, split + self.first - follows
         place = at, (self._levels[before], self._levels[at]), before
         self.progress.rounds = engine.way.evaluations(self._step(x, *place))
         if split > 0:
             x, known = self._part(x, end=split), None
-        return self._part(self._after_rounds(self._step(x, *place), split, known), split, seeds=1)
+        if not self._levels[at].noise:
+            known = x  # what the last step predicts is the sampler's result
+        x = self._after_rounds(self._step(x, *place), split, known)
+        return x if split == steps else self._part(x, split, seeds=1)
 
     def _part(
         self, x: Tensor, begin: int = 0, end: int | None = None, seeds: int = 0, **how: Any
@@ -287,7 +292,7 @@ class _Run:
 
     def _step_of_rounds(self, follows: bool) -> int:
         """Index of the step of this run before which rounds are due: negative if an earlier run
-        made them, past the last step if a later run will."""
+        made them, past the last step if they follow it or a later run will make them."""
         levels, last = self._levels, len(self._levels) - 2
 
         def is_passed(at: int) -> bool:
@@ -300,6 +305,16 @@ class _Run:
             if self.engine.is_due(self._step(self.x, index)):
                 return index - self.first + follows
         return last if levels[last].signal > 0 and is_passed(-1) else len(levels)
+
+
+def _check_caches(extra_args: Mapping[str, Any]) -> None:
+    """Raise ValueError if the model reuses what it returned at earlier steps."""
+    network = extra_args.get("model_options", {}).get("transformer_options", {})
+    if (cache := network.get("easycache")) is not None:
+        raise ValueError(
+            f"{cache.name} would answer Diverse Batch with the outputs of other latents: bypass "
+            f"the node {cache.name}, or set diversity to 0"
+        )
 
 
 def features_of_conds(conds: Mapping[str, Sequence[Mapping[str, Any]]], noise: Tensor) -> Tensor:

@@ -13,11 +13,10 @@ from integrations.comfyui import sampling
 from integrations.comfyui.sampling import DiverseSampling
 from tests.integrations.test_comfyui_sampling import (
     CFG,
-    SHAPE,
     SIGMAS,
     Guider,
+    Masking,
     Noise,
-    Sampler,
     Velocity,
     _new_session,  # noqa: F401
     diversity,
@@ -64,16 +63,18 @@ class Network(nn.Module):
 
 class Unet(Guider):
     """Evaluates a network with ComfyUI's batches: `split` into calls where memory is short. Those
-    that do not `tell` it evaluate other conditionings than their own."""
+    that do not `tell` it evaluate other conditionings than their own, and some negative prompts
+    without CFG too: `always`."""
 
-    def __init__(self, sampling=Noise, network=None, split=False, tell=True, **given):
+    def __init__(self, sampling=Noise, network=None, split=False, tell=True, always=False, **given):
         super().__init__(sampling, **given)
         self.inner_model.diffusion_model = network or Network()
-        self.split, self.tell = split, tell
+        self.split, self.tell, self.always = split, tell, always
 
     def predict_noise(self, x, sigma, model_options=None, seed=None):
         has_cfg, positive = self.cfg != 1, self.conds["positive"]
-        given = [positive if self.tell else [*positive], [] if has_cfg else None]
+        negative = [] if has_cfg or self.always else None
+        given = [positive if self.tell else [*positive], negative]
         run = self.batches
         options = (model_options or {}).get("transformer_options", {})
         for wrapper in options.get("wrappers", {}).get("calc_cond_batch", {}).values():
@@ -202,6 +203,14 @@ def test_a_guider_that_does_not_tell_what_the_prompt_predicts_is_asked(tmp_path)
     assert asked == [early[0], *early] and len(guider.seen) == len(plain.seen) + len(early)
 
 
+@pytest.mark.parametrize("cfg", [1.0, CFG])
+def test_a_guider_that_always_evaluates_negative_prompts_is_guided_as_others(tmp_path, cfg):
+    guider, plain = Unet(always=True, cfg=cfg), Unet(cfg=cfg)
+    samples, expected = (draw(memory(tmp_path), it) for it in (guider, plain))
+    torch.testing.assert_close(samples, expected)
+    assert guider.seen == plain.seen
+
+
 def test_other_wrappers_of_comfyui_still_count(tmp_path):
     def darker(executor, *given):
         return [it - 0.1 for it in executor(*given)]
@@ -280,20 +289,6 @@ def hooked(model, x, sigmas, extra_args, callback=None, disable=None):
 def test_a_sampler_with_hooks_is_given_its_own_predictions(tmp_path):
     found = draw(memory(tmp_path), function=hooked)
     torch.testing.assert_close(found, by_hand(noise_of(0)))
-
-
-class Masking(Sampler):
-    """ComfyUI's KSAMPLER as it inpaints: the left half of each image is kept."""
-
-    def __call__(self, model, sigmas, extra_args, *others):
-        mask = torch.ones(SHAPE)
-        mask[..., :2] = 0
-
-        def inpaint(x, sigma, denoise_mask, **options):
-            return model(x, sigma, **options) * denoise_mask + (1 - denoise_mask) / 2
-
-        inpaint.inner_model = model.inner_model
-        return super().__call__(inpaint, sigmas, {**extra_args, "denoise_mask": mask}, *others)
 
 
 def test_what_a_mask_keeps_is_no_part_of_the_distance(tmp_path, monkeypatch):

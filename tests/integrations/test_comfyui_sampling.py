@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
+import diffusers
 import pytest
 import torch
 
@@ -14,7 +15,9 @@ from integrations.comfyui import memory as memories, sampling
 from integrations.comfyui.memory import MemoryStore
 from integrations.comfyui.sampling import DiverseSampling, features_of_conds
 from integrations.comfyui.schedule import keep_schedule
-from vendi_guidance import Gaussian, SlidingWindow, vendi
+from tests.adapter.test_mixins import PROMPTS, generate, make
+from tests.helpers.tiny_pipelines import CASES
+from vendi_guidance import Gaussian, SlidingWindow, VendiGuidance, vendi
 from vendi_guidance.guidance import noise
 from vendi_guidance.guidance.engine import Engine
 from vendi_guidance.guidance.samples import unit_rows
@@ -53,13 +56,10 @@ class Guider:
     """Evaluates a model whose images have black and white channels; CFG makes them white.
     `overrides` maps a sigma to CFG there, as *CFGOverride* does, or to None."""
 
-    always = False  # evaluates negative prompts without CFG too
-
     def __init__(self, sampling=Noise, cfg=CFG, overrides=lambda sigma: None):
         self.inner_model = SimpleNamespace(model_sampling=sampling)
         self.conds = {"positive": [{"pooled_output": torch.ones(1, 3)}]}
         self.cfg, self.seen, self.overrides = cfg, [], overrides
-        self.conditions = 0  # evaluated so far
 
     @property
     def sigmas(self):
@@ -75,12 +75,6 @@ class Guider:
             self.cfg = before
 
     def predict_noise(self, x, sigma, model_options=None, seed=None):
-        has_cfg = any(vars(self).get(name, 1) != 1 for name in ("cfg", "cfg1", "cfg2"))
-        conds = [[], [] if has_cfg or self.always else None]
-        options = (model_options or {}).get("transformer_options", {})
-        for wrapper in options.get("wrappers", {}).get("calc_cond_batch", {}).values():
-            return wrapper[0](None, None, conds, x, sigma, model_options)[0]
-        self.conditions += sum(cond is not None for cond in conds)
         return self.evaluate(x, sigma)
 
     def evaluate(self, x, sigma):
@@ -105,6 +99,20 @@ class Sampler:
         )
         how = {"extra_args": extra_args, "callback": told, "disable": True}
         return self.sampler_function(model_wrap, x, sigmas, **how)
+
+
+class Masking(Sampler):
+    """ComfyUI's KSAMPLER as it inpaints: the left half of each image is kept."""
+
+    def __call__(self, model, sigmas, extra_args, *others):
+        mask = torch.ones(SHAPE)
+        mask[..., :2] = 0
+
+        def inpaint(x, sigma, denoise_mask, **options):
+            return model(x, sigma, **options) * denoise_mask + (1 - denoise_mask) / 2
+
+        inpaint.inner_model = model.inner_model
+        return super().__call__(inpaint, sigmas, {**extra_args, "denoise_mask": mask}, *others)
 
 
 def euler(model, x, sigmas, extra_args, callback=None, disable=None, churn=0.0):
@@ -328,9 +336,9 @@ def test_one_image_is_stock_until_one_of_its_prompt_and_model_is_known(tmp_path,
     said = []
 
     def one(seed, guider):
-        stock = draw(None, about(0), **lone(seed))
+        stock = draw(None, plain := about(0), **lone(seed))
         found = draw(memory(tmp_path, kind), guider, show=said.append, **lone(seed))
-        return torch.equal(stock, found)
+        return torch.equal(stock, found) and guider.seen == plain.seen
 
     guiders = [about(0), about(0), about(1), about(0, 1)]
     first, again, other_prompt, other_model = (one(*each) for each in enumerate(guiders))
@@ -503,14 +511,17 @@ def test_two_runs_give_the_image_of_one(tmp_path, cut, sigmas, cfg, runs):
     assert len(SlidingWindow.load(path)) == len(found)  # the finished ones alone
 
 
+@pytest.mark.parametrize("cfg", [1.0, CFG])
 @pytest.mark.parametrize("cut", range(1, len(SIGMAS) - 1))
-def test_in_two_runs_of_unrelated_schedules_rounds_are_made_once(tmp_path, cut, sigmas):
+def test_in_two_runs_of_unrelated_schedules_rounds_are_made_once(
+    tmp_path, caplog, cut, sigmas, cfg
+):
     def apart(where, sigmas, **given):
         return draw(where, sigmas=sigmas.clone(), **given)
 
-    guider = Guider()
-    in_two_runs(memory(tmp_path), sigmas, cut, apart, guider=guider)
-    assert len(guider.seen) - len(sigmas) + 1 == EVALUATIONS
+    with caplog.at_level("INFO"):
+        in_two_runs(memory(tmp_path), sigmas, cut, apart, guider=Guider(cfg=cfg))
+    assert caplog.text.count(" rounds at noise to signal") == 1
 
 
 def test_noise_that_latents_bring_to_the_highest_level_is_no_earlier_runs(tmp_path):
@@ -545,10 +556,64 @@ def test_prompts_are_told_apart_by_their_pooled_embedding_or_the_mean_of_tokens(
     torch.testing.assert_close(found, expected.expand(8, -1))
 
 
+class Sdxl(Guider):
+    """Evaluates the network of diffusers' pipeline, at the first timestep of its schedule."""
+
+    def __init__(self, pipe):
+        super().__init__(Noise, cfg=1.0)
+        self.pipe, given = pipe, CASES["SDXL"].embeddings(PROMPTS)
+        self.pooled = given["pooled_prompt_embeds"]
+        conds = {"c_crossattn": SimpleNamespace(cond=given["prompt_embeds"])}
+        self.conds = {"positive": [{"pooled_output": self.pooled, "model_conds": conds}]}
+
+    @torch.no_grad()
+    def evaluate(self, x, sigma):
+        tokens = self.conds["positive"][0]["model_conds"]["c_crossattn"].cond
+        sizes = torch.tensor([[64.0, 64, 0, 0, 64, 64]] * len(x))
+        added = {"text_embeds": self.pooled, "time_ids": sizes}
+        timestep, scaled = self.pipe.scheduler.timesteps[0], x / (sigma[0] ** 2 + 1) ** 0.5
+        return x - sigma[0] * self.pipe.unet(scaled, timestep, tokens, added_cond_kwargs=added)[0]
+
+
+@pytest.mark.parametrize("given", [{}, {"proposal": "gradient"}])
+def test_one_step_without_cfg_is_guided_after_it_as_by_diffusers(tmp_path, monkeypatch, given):
+    """At the step's own level, since a higher one is wanted."""
+    settings, noise = {"level": 20.0, **given}, torch.randn(2, 4, 8, 8)
+    scheduler = diffusers.EulerDiscreteScheduler(timestep_spacing="trailing")
+    pipe = make("SDXL", guided=False, scheduler=scheduler)
+    how = {"num_inference_steps": 1, "latents": noise}
+    stock = generate(pipe, "SDXL", **how)
+    expected = generate(pipe, "SDXL", **how, **VendiGuidance(**settings).on(pipe))
+    monkeypatch.setattr(Noise, "sigma_max", scheduler.sigmas[0])
+    node = DiverseSampling(Rounds(**settings), memory(tmp_path))
+    given = {"sigmas": scheduler.sigmas, "noise": noise, "latents": torch.zeros_like(noise)}
+    found = draw(True, Sdxl(pipe), node=node, **given)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(stock, expected, atol=0.1)
+
+
+@pytest.mark.parametrize("sampling", [Noise, Velocity])
+def test_a_mask_keeps_its_part_after_one_step(tmp_path, sampling):
+    told, guider = [], Guider(sampling, cfg=1.0)
+    sigmas = torch.tensor([float(sampling.sigma_max), 0.0])
+    how = {"sampler": Masking(euler), "callback": lambda i, *rest: told.append((i, rest[-1]))}
+    samples = draw(memory(tmp_path), guider, sigmas=sigmas, **how)
+    assert guider.sigmas == [sigmas[0], pytest.approx(1.6 if sampling is Noise else 1.6 / 2.6)]
+    assert told == [(0, 2), (1, 2)] and (samples[..., :2] == 0.5).all()
+
+
 def test_a_sampler_without_a_function_is_refused(tmp_path):
     sampler = SimpleNamespace(class_obj=SimpleNamespace())
     with pytest.raises(ValueError, match="cannot guide a SimpleNamespace: use one of"):
         draw(memory(tmp_path), sampler=sampler)
+
+
+def test_a_cache_between_steps_is_refused_where_samples_are_guided(tmp_path):
+    options = {"transformer_options": {"easycache": SimpleNamespace(name="LazyCache")}}
+    draw(memory(tmp_path), model_options=options, **lone(0))
+    with pytest.raises(ValueError, match="bypass the node LazyCache"):
+        draw(memory(tmp_path), guider := Guider(), model_options=options)
+    assert guider.seen == []
 
 
 def test_a_round_can_ask_for_a_perturbed_prompt_in_that_evaluation_alone(tmp_path, monkeypatch):
@@ -648,3 +713,10 @@ def test_the_undistilled_model_predicts_in_the_rounds_alone(tmp_path, loaded, sh
 def test_an_undistilled_model_of_another_kind_is_refused(tmp_path, loaded):
     with pytest.raises(ValueError, match=r"is a Velocity, but .* is a SimpleNamespace"):
         draw(memory(tmp_path), Distilled(loaded), undistilled=Patcher(Velocity()))
+
+
+def test_one_step_is_left_to_the_distilled_model(tmp_path, loaded):
+    guider = Distilled(loaded)
+    guider.cfg = 1.0
+    draw(memory(tmp_path), guider, sigmas=SIGMAS[[0, -1]], undistilled=Patcher(Velocity()))
+    assert loaded == [guider.model_patcher] and len(guider.seen) == 2
