@@ -186,7 +186,7 @@ class _Run:
         if engine.way is None or not 0 <= split < steps + is_last_run:
             return self._part(x)
         place = at, (self._levels[before], self._levels[at]), before
-        self.progress.rounds = engine.way.evaluations(self._step(x, *place))
+        self.progress.rounds = engine.way.evaluations()
         if split > 0:
             x, known = self._part(x, end=split), None
         if not self._levels[at].noise:

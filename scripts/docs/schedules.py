@@ -109,7 +109,7 @@ def schedule_of(model: dict[str, Any]) -> Schedule:
         if way.is_due(step):
             # the first step has CFG, and those after rounds do at high noise
             with_cfg = 1 + sum(share_of_cfg(it, settings) > 0 for it in starts[index + 1 :])
-            guided = count + model["cfg"] * with_cfg + way.evaluations(step)
+            guided = count + model["cfg"] * with_cfg + way.evaluations()
             made = level_of(step, facts).ratio
             return Schedule(starts, own_steps, wanted, made, index, count * per_step, guided)
     raise ValueError(f"no step of {model['name']} is due")

@@ -74,7 +74,7 @@ def test_the_perturbed_prompt_is_asked_and_then_the_prompt_with_the_noise_of_the
     latents = network.levels[1].mix(network.denoised, noise)
     engine, step = modified(network, latents=latents)
     asked = [(None, perturbed.PROMPT_NOISE), (Level(1.0, 0.2 * 64**0.5), None)]
-    assert network.asked == asked and engine.way.evaluations(step) == len(asked)
+    assert network.asked == asked and engine.way.evaluations() == len(asked)
     torch.testing.assert_close(network.found[1], noise, rtol=0, atol=0.02)  # beside FAR
     expected = network.levels[0].mix(network.denoised, network.found[1])
     assert torch.equal(network.given[0], expected)

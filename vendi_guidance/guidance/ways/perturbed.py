@@ -86,7 +86,7 @@ class PerturbedPrompt(Way):
         network.restart(clean, noise)
         return step.with_finite_latents(end.mix(clean, noise))
 
-    def evaluations(self, step: Step) -> int:
+    def evaluations(self) -> int:
         return 2
 
 

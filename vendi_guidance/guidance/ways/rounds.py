@@ -111,5 +111,5 @@ class InRounds(Way):
             return budget.share_of_cfg(ratio, self._settings)
         return 1 - budget.part(self._settings)
 
-    def evaluations(self, step: Step) -> int:
+    def evaluations(self) -> int:
         return budget.affordable(self._facts, self._settings)

@@ -24,6 +24,6 @@ class Way:
         ratio: a scale w becomes 1 + share (w - 1). `are_made` if rounds come before that step."""
         return 1.0
 
-    def evaluations(self, step: Step) -> int:
-        """How many times `on_step` evaluates the network for each sample at this step."""
+    def evaluations(self) -> int:
+        """How many times `on_step` evaluates the network for each sample."""
         return 0
