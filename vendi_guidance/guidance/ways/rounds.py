@@ -32,8 +32,11 @@ from vendi_guidance.guidance.ways import budget
 from vendi_guidance.guidance.ways.level import level_of, remark, shortening
 from vendi_guidance.guidance.ways.stock import Way
 
-FIRST_MOVE = 7.0
+FIRST_MOVE = 5.3
 """eta at the default diversity."""
+
+DISTILLED = 1.6
+"""Factor of eta with distilled networks, which undo some of a move."""
 
 LONE = 2.0
 """Fallback when a prompt has one sample: the typical sample-to-sample distance, in units of how far
@@ -87,6 +90,7 @@ class InRounds(Way):
         rounds = budget.affordable(facts, settings)
         logger.info("%d rounds %s", rounds, remark(facts, step))
         scale = FIRST_MOVE * budget.longer(settings) * shortening(step, start, facts)
+        scale *= DISTILLED if facts.is_distilled else 1.0
 
         for done in range(rounds):
             at = replace(step, latents=start.signal * clean, prediction=Prediction(clean, *start))
