@@ -26,16 +26,15 @@ def whole_file(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         raise FileExistsError(f"{path} is not a regular file and cannot be replaced")
     temporary = path.with_name(token_hex(8).join(UNFINISHED))
-    temporary.touch(exist_ok=False)  # applies the umask; mkstemp would deny access to other users
-    try:
-        yield temporary
-        sync(temporary)
-        temporary.replace(path)
-    except OSError as error:
-        _add_file_name(error, path)
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _naming(path, temporary):
+        # applies the umask; mkstemp would deny access to other users
+        temporary.touch(exist_ok=False)
+        try:
+            yield temporary
+            sync(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -49,37 +48,44 @@ def whole_folder(path: Path) -> Iterator[Path]:
     parent = path if path.is_dir() else path.parent
     parent.mkdir(parents=True, exist_ok=True)
     temporary = parent / token_hex(8).join(UNFINISHED)
-    temporary.mkdir()
+    with _naming(path, temporary):
+        temporary.mkdir()
+        try:
+            yield temporary
+            files = sorted(temporary.iterdir())
+            for file in files:
+                sync(file)
+            if path.is_dir():
+                for file in files:
+                    if (path / file.name).is_dir():
+                        raise IsADirectoryError(f"{path / file.name} is a folder, not a file")
+                for file in files:
+                    file.replace(path / file.name)
+            else:
+                temporary.rename(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _naming(path: Path, temporary: Path) -> Iterator[None]:
+    """Name the path in an operating system's error that names the temporary one, or none, as when
+    the disk is full."""
     try:
-        yield temporary
-        files = sorted(temporary.iterdir())
-        for file in files:
-            sync(file)
-        if path.is_dir():
-            for file in files:
-                if (path / file.name).is_dir():
-                    raise IsADirectoryError(f"{path / file.name} is a folder, not a file")
-            for file in files:
-                file.replace(path / file.name)
-        else:
-            temporary.rename(path)
+        yield
     except OSError as error:
-        _add_file_name(error, path)
+        if error.errno is not None and str(error.filename or temporary).startswith(str(temporary)):
+            error.filename = str(path)
         raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _add_file_name(error: OSError, path: Path) -> None:
-    """Add the file to an operating system's error that lacks it, as when the disk is full."""
-    if error.errno is not None and error.filename is None:
-        error.filename = str(path)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete the temporary files that killed processes left behind."""
-    for file in folder.glob("*".join(UNFINISHED)):
-        file.unlink(missing_ok=True)
+    """Delete the temporary files and folders that killed processes left behind."""
+    for path in folder.glob("*".join(UNFINISHED)):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
