@@ -167,7 +167,7 @@ def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(evaluated, emoji, 
     report = emoji.parent / "emoji-report"
     assert evaluated(emoji, output=()).exit_code == 0
     before, fail = contents(report), Mock(side_effect=OSError("the disk is full"))
-    for place in ("as_page", "version"):
+    for place in ("as_page", "version_of"):
         with monkeypatch.context() as patch:
             patch.setattr(f"vendi_guidance.evaluation.report.html.{place}", fail)
             assert_refused(evaluated(emoji, output=()), "the disk is full")

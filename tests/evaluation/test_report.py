@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError
 
 import matplotlib as mpl
 import pytest
@@ -13,6 +14,7 @@ from vendi_guidance.commands.score_tables import score_table
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.report.figures import convergence_figure
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
+from vendi_guidance.storage import messages
 
 FILES = {"report.html", "report.json", "convergence.png"}
 SETTINGS = {"truncation": 4, "references": sample_images(12), "seconds": [0.5] * 64}
@@ -44,6 +46,18 @@ def test_one_report_and_two_are_whole_folders(comparison, folder, tmp_path):
         with Image.open(path) as image:
             image.load()
             assert min(image.size) > 100
+
+
+def test_a_report_is_saved_at_home_and_without_an_installed_package(tmp_path, monkeypatch):
+    def missing(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(messages, "version", missing)
+    page = report_of(2).save("~/report")
+    assert page == tmp_path / "report" / "report.html"
+    content = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert content["made_with"] == "vendi-guidance not installed"
 
 
 def test_figures_are_the_same_in_any_style_of_matplotlib(comparison, folder, tmp_path):
