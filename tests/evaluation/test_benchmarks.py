@@ -277,7 +277,9 @@ def test_a_benchmark_is_written_generated_and_evaluated(tmp_path, tiny_sdxl_fold
     own.write_text(own.read_text() + "colour = ['red', 'blue']\nsize = ['big', 'small']\n")
     folder = tmp_path / "bench"
     said = said_by(invoke(benchmark.main, own, "--output", folder))
-    assert "cars.toml: 2 prompts and 2 attributes" in said and "--images-per-prompt 4" in said
+    assert "cars.toml: 2 prompts and 2 attributes" in said and "--model MODEL --images-per-prompt 4" in said
+    faces = said_by(invoke(benchmark.main, "faces", "--output", tmp_path / "faces"))
+    assert "prompts.jsonl --model assets/demo-faces --images-per-prompt 8" in faces
     assert_refused(invoke(benchmark.main, own, "--output", folder), "exists: name a new folder")
     for run, diversity in (("a", 0), ("b", 0.5)):
         options = ("--images-per-prompt", 4, "--steps", 2, "--diversity", diversity)
