@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from tests.conftest import ASSETS
-from tests.helpers.batches_at_hand import greys, save_batch
+from tests.helpers.batches_at_hand import greys, save_batch, save_tar
 from tests.helpers.commands import Killed, assert_refused, invoke, said_by, succeeds
 from vendi_guidance.commands import benchmark, evaluate as command, generate
 from vendi_guidance.evaluation import answers
@@ -119,6 +119,27 @@ def test_answers_have_a_confidence_and_are_about_one_file(tmp_path):
         (tmp_path / "wrong.csv").write_text(text)
         with pytest.raises(ValueError, match=f"wrong.csv.*{words}"):
             Answers.read(tmp_path / "wrong.csv")
+
+
+def test_confidence_may_be_zero_or_tiny_and_columns_are_named_in_any_case(tmp_path):
+    rows = [("0.png", "colour", "red", "1e-05"), ("1.png", "colour", "red", "")]
+    path = table(tmp_path / "seen.csv", rows, ("File", " Attribute", "VALUE", "Confidence"))
+    confidences = {("0.png", "colour"): [("red", 1e-5)], ("1.png", "colour"): [("red", 1.0)]}
+    assert Answers.read(path).of == confidences
+    row = {"Image": "0.png", "Attribute": "number", "Value": 0, "Confidence": 0}
+    (tmp_path / "seen.jsonl").write_text(json.dumps(row))
+    assert Answers.read(tmp_path / "seen.jsonl").of == {("0.png", "number"): [("0", 0.0)]}
+    for wrong in (True, "nan", [1]):
+        (tmp_path / "seen.jsonl").write_text(json.dumps(row | {"Confidence": wrong}))
+        with pytest.raises(ValueError, match="confidence must lie between 0 and 1"):
+            Answers.read(tmp_path / "seen.jsonl")
+
+
+def test_a_model_that_answers_needs_files(tmp_path, monkeypatch):
+    save_tar(tmp_path / "cars.tar", {"0.png": b""})
+    monkeypatch.setattr(answers, "pipeline", lambda task, **_: Mock())
+    with pytest.raises(ValueError, match=r"vlm needs files, and .*cars.tar/0.png .*: unpack it"):
+        Questions(tmp_path / "vlm").probabilities([tmp_path / "cars.tar" / "0.png"], COLOUR)
 
 
 def test_a_models_answers_are_kept_beside_the_images_and_asked_once(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Judges that answer questions about images: people or programs, in a table, and local models."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,11 +61,15 @@ class Answers(_FileJudge):
         not 1, confidence. ValueError, which names the line, if a row has another form."""
         of: defaultdict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
         for place, row in read_table(path, torn_end=True):
-            file, attribute, value = pick(row, FILE_COLUMNS), row.get("attribute"), row.get("value")
-            if not (file and isinstance(file, str) and isinstance(attribute, str) and value):
+            columns = (FILE_COLUMNS, ["attribute"], ["value"], ["confidence"])
+            file, attribute, value, given = (pick(row, names) for names in columns)
+            has_value = value not in (None, "")
+            if not (file and isinstance(file, str) and isinstance(attribute, str) and has_value):
                 raise ValueError(f"{place} lacks a file, attribute or value: it has {[*row]}")
-            given = pick(row, ["confidence"]) or 1
-            confidence = float(given) if re.fullmatch(r"\d*\.?\d+", str(given)) else -1
+            try:
+                confidence = 1.0 if given in (None, "") else float(str(given))
+            except ValueError:
+                confidence = -1
             if not 0 <= confidence <= 1:
                 raise ValueError(f"{place}: confidence must lie between 0 and 1, got {given!r}")
             of[file.replace("\\", "/"), attribute].append((str(value), confidence))
@@ -129,6 +132,8 @@ class Questions(_FileJudge):
         question = what if what.endswith("?") else f"Which {what} does this image show?"
         question += f" Answer with one of: {', '.join(attribute.values)}, none of these."
         for path in tqdm(paths, what, leave=False):
+            if not path.is_file():
+                raise ValueError(f"{self.name} needs files, and {path} is in a .tar file: unpack it")
             table = path.parent / f"answers-{self.name}.jsonl"
             known, key = self._table(table), (sha256_of(path), question)
             if key not in known:
