@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from safetensors.torch import save_file
 
-from tests.helpers.batches_at_hand import sample_images, save_batch
+from tests.helpers.batches_at_hand import sample_images, save_batch, save_tar
 from tests.helpers.commands import assert_refused, contents, invoke, said_by
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate, scoring_options
@@ -107,6 +107,11 @@ def test_other_images_take_any_embedders_and_references(evaluated, tiny_sdxl_fol
     assert run["settings"]["kernel_image"]["chosen"] == "median distance"
     assert run["scores"]["frechet_distance"]["value"] == pytest.approx(0, abs=1e-6)
     assert "fidelity" not in run["scores"]
+    members = {path.name: path.read_bytes() for path in castles.glob("*.png")}
+    save_tar(tmp_path / "real.TAR", members)
+    said_by(evaluated(castles, *PIXELS, *texts, "--reference", tmp_path / "real.TAR"))
+    [again] = content(tmp_path / "report")["runs"]
+    assert again["settings"]["references"] == COUNT
     wrong = ("--reference", castles / "0.png")
     assert_refused(evaluated(castles, *PIXELS, *texts, *wrong), "0.png", ".npy")
 

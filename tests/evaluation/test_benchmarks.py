@@ -314,7 +314,10 @@ def test_a_benchmark_is_written_generated_and_evaluated(tmp_path, tiny_sdxl_fold
     right = table(tmp_path / "right.csv", rows[:6], ("file", "attribute", "value"))
     words = [tmp_path / "a", tmp_path / "b", *WORDS, "--attributes", folder / "attributes.json"]
     words += ["--judge", seen, "--labelled", right, "--output", tmp_path / "report"]
-    assert "GRADE" in said_by(invoke(command.main, *words))
+    said = said_by(invoke(command.main, *words))
+    assert "GRADE" in said and "seen.csv has answers about 8 of 8 images." in said
+    assert said.count("right.csv has answers about 6 of 8 images; label 30 or more") == 1
+    assert said.count("right.csv has answers about 0 of 8 images; label 30 or more") == 1
     content = json.loads((tmp_path / "report" / "report.json").read_text())
     schema = json.loads((ASSETS.parent / "docs/report.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(content)

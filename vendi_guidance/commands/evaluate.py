@@ -98,7 +98,8 @@ def thresholds(
     "--reference",
     type=PATH,
     show_default="the demo's training images for its prompts, else none",
-    help="Real images to compare with: a folder, or a .npy, .npz or .safetensors file of features.",
+    help="Real images to compare with: a folder or .tar file, or features in a .npy, .npz or "
+    ".safetensors file.",
 )
 @feature_option(
     "--protocol", type=Choice([*PROTOCOLS]), help="Also score a prompt's images by 4, or 8 (sets)."

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from vendi_guidance.commands.cli import tell
 from vendi_guidance.commands.run_options import PROTOCOLS
 from vendi_guidance.commands.scoring_options import Scoring, open_scoring
+from vendi_guidance.evaluation.answers import Answers
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     IMAGE_SIGMAS,
@@ -19,6 +20,7 @@ from vendi_guidance.evaluation.embedding import (
     embed_batch,
 )
 from vendi_guidance.evaluation.evaluator import evaluate
+from vendi_guidance.evaluation.judges import Judges
 from vendi_guidance.evaluation.results import Report, ScoreResult
 from vendi_guidance.evaluation.streaming import Sums
 from vendi_guidance.features.base import load_features
@@ -26,8 +28,10 @@ from vendi_guidance.features.files import file_features
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.scores.spectra import RandomFourier
+from vendi_guidance.storage.messages import counted
 
 INCEPTION = "timm:inception_v3.tv_in1k"  # of in-group Vendi
+LABELS = 30  # images with right answers that are enough to correct shares
 SLICE = 8192  # images of a folder that are streamed at a time
 
 
@@ -100,14 +104,35 @@ def prepare(
     size = PROTOCOLS[protocol] if protocol else None
     embedding = replace(found.embedding, truncation=truncation, group_size=size, **kernels)
     judges = replace(found.judges, faithfulness=faithfulness)
-    reference = reference or found.reference
-    real: Any = load_features(reference) if reference and reference.is_file() else reference
+    for table in (judges.attribute_judge, judges.labelled):
+        if isinstance(table, Answers):
+            batches = _with_counts(batches, table, judges)
+    real: Any = reference or found.reference
+    if real and real.is_file() and real.suffix.lower() != ".tar":
+        real = load_features(real)
     names = [folder.resolve().name for folder in folders]
     names = names if len({*names}) == len(names) else [*map(str, folders)]
     for name, batch in zip(names, batches, strict=True):
         say(f"{name}: {batch.note}")
     reader = ImageReader(cache, workers, on_bad_image, progress=group.is_first)
     return Job(batches, names, found._replace(embedding=embedding, judges=judges), real, reader)
+
+
+def _with_counts(batches: list[Batch], table: Answers, judges: Judges) -> list[Batch]:
+    """Batches whose notes say how many images a table of answers is about; ValueError if none."""
+    counts = [table.count(it.images.paths() or [], judges.attributes) for it in batches]
+    if not any(counts):
+        raise ValueError(
+            f"{table.name} has no value of an attribute for any of the images: write the names of "
+            "files and attributes as they are"
+        )
+    found = []
+    for batch, count in zip(batches, counts, strict=True):
+        note = f"{table.name} has answers about {count:,} of {counted(len(batch.images), 'image')}"
+        if table is judges.labelled and count < LABELS:
+            note += f"; label {LABELS} or more to correct shares well"
+        found.append(replace(batch, note=f"{batch.note} {note}."))
+    return found
 
 
 def parts_of(folder: Path) -> list[Path]:

@@ -88,6 +88,11 @@ class Answers(_FileJudge):
                     row[place] += confidence - (1 - confidence) / others
         return p / p.sum(1, keepdim=True)  # NaN without an answer
 
+    def count(self, paths: Sequence[Path], attributes: Sequence[Attribute]) -> int:
+        """The number of files with an answer that is a value of one of these attributes."""
+        known = [~self.probabilities(paths, one)[:, 0].isnan() for one in attributes]
+        return int(torch.stack(known).any(0).sum())
+
     def _answers(self, path: Path, attribute: str) -> Sequence[tuple[str, float]]:
         """ValueError if two files have the end of a path in common that an answer names."""
         parts = path.as_posix().split("/")
