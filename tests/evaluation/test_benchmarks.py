@@ -340,6 +340,15 @@ def test_a_benchmark_is_written_generated_and_evaluated(tmp_path, tiny_sdxl_fold
     failed = invoke(command.main, *words, "named-kept=0.51")
     assert failed.exit_code == 1 and "a: named kept is below 0.51" in failed.output
     assert_refused(invoke(command.main, *words, "greed=1"), "did you mean 'grade'?")
+    assert_refused(invoke(command.main, *words, "vendi=nan"), "'vendi=nan' needs a finite number")
+    missed = invoke(command.main, *words, "Vendi=1", "--fail-below", "Conditional-Vendi, truncated=1")
+    assert missed.exit_code == 1
+    assert "a: Conditional-Vendi, truncated was not computed" in missed.output
+    rows = [(file, "Colour", value) for file, _, value in rows]
+    other = table(tmp_path / "other.csv", rows, ("file", "attribute", "value"))
+    for option in ("--judge", "--labelled"):
+        refused = invoke(command.main, *words[:-1], option, other)
+        assert_refused(refused, "other.csv has no value of an attribute for any of the images")
     assert_refused(invoke(command.main, tmp_path / "a", *WORDS, "--judge", seen), "--attributes")
     gone = invoke(command.main, tmp_path / "a", *WORDS, "--judge", "gone.csv")
     assert_refused(gone, "'--judge': Path 'gone.csv' does not exist.")

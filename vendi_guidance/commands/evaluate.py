@@ -30,6 +30,7 @@ demo's.
 
 import os
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +72,18 @@ def thresholds(
     context: click.Context, option: click.Parameter, given: Sequence[str]
 ) -> dict[str, float]:
     """Callback that reads the values of --fail-below, by the scores' names."""
+    titles = {measure.title.lower(): name for name, measure in MEASURES.items()}
     found = {}
     for text in given:
         title, _, least = text.partition("=")
-        name = title.strip().lower().replace("-", "_")
+        key = title.strip().lower()
+        name = titles.get(key, key.replace("-", "_"))
         try:
             found[name] = float(least)
         except ValueError:
             raise click.BadParameter(f"{text!r} is not SCORE=VALUE", context, option) from None
+        if not isfinite(found[name]):
+            raise click.BadParameter(f"{text!r} needs a finite number", context, option)
         if name not in MEASURES:
             raise click.BadParameter(f"there is no score {title!r}{nearest(name, [*MEASURES])}")
     return found
@@ -185,7 +190,8 @@ def main(
         show(reports, comparison, printed, err=not is_table)
         click.echo(f"wrote {page} and, beside it, report.json and figures", err=not is_table)
     missed = [
-        f"{run}: {MEASURES[name].title} is below {least:g}"
+        f"{run}: {MEASURES[name].title} "
+        + (f"is below {least:g}" if name in scores else "was not computed")
         for run, scores in runs.items()
         for name, least in fail_below.items()
         if name not in scores or scores[name].value < least
