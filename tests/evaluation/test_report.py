@@ -11,9 +11,11 @@ from rich.console import Console
 
 from tests.helpers.batches_at_hand import EMBEDDING, labels_of, report_of, sample_images, save_batch
 from vendi_guidance.commands.score_tables import score_table
+from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.report.figures import convergence_figure
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
+from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.storage import messages
 
 FILES = {"report.html", "report.json", "convergence.png"}
@@ -87,6 +89,15 @@ def test_the_data_hold_every_number_and_what_decides_it(comparison, folder):
 def test_half_a_character_is_a_question_mark(tmp_path):
     report_of(8, prompts=["\ud83d half"] * 8).save(tmp_path)
     assert "? half" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_settings_are_in_plain_words_without_a_digest_of_no_weights():
+    [image] = sample_images(1)
+    report = evaluate([image] * 2, embedding=Embedding("pixels:2", kernel_image=Gaussian(1.0)))
+    assert report.settings["image_embedder"]["settings"] == {"size": 2, "precision": "float32"}
+    page = as_page([report], None, None, 0)
+    assert "<dd>name: pixels; settings: (size: 2; precision: float32)</dd>" in page
+    assert "<dd>none</dd>" in page
 
 
 def test_a_score_that_only_one_run_has_is_no_change():
