@@ -30,6 +30,7 @@ demo's.
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ import click
 from rich.console import Console
 
 from vendi_guidance.commands.cli import Choice, Command, Range, tell
-from vendi_guidance.commands.jobs import prepare, streamed
+from vendi_guidance.commands.jobs import SUMS, prepare, streamed
 from vendi_guidance.commands.run_options import PATH, PROTOCOLS, device_option, output_option
 from vendi_guidance.commands.score_tables import FORMATS, formatted, score_table
 from vendi_guidance.commands.scoring_options import feature_option, judge_option, scoring_options
@@ -51,6 +52,10 @@ from vendi_guidance.storage.files import UNFINISHED
 from vendi_guidance.storage.messages import counted, nearest
 
 LISTED = 10  # unreadable files that are listed by name
+NOT_STREAMED = (
+    *("reference", "truncation", "protocol", "faithfulness"),
+    *("clip", "attributes", "judge", "labelled"),
+)
 FEATURES = ".features"  # in the report's folder: what several processes share
 
 COMMON = (
@@ -163,6 +168,8 @@ def main(
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     if len({*folders}) < len(folders):
         raise ValueError(f"got the folder {folders[0]} twice: give two different ones to compare")
+    if stream is not None and (idle := [name for name in NOT_STREAMED if given[name] is not None]):
+        raise ValueError(f"--stream has Vendi and RKE scores only: leave out --{', --'.join(idle)}")
     output = output or default_output(folders)
     check_output(output)
     with process_group(device) as group:
@@ -170,13 +177,15 @@ def main(
             given["cache"] = given["cache"] or output / FEATURES
         job = group.agree(lambda: prepare(folders, group, stream, **given))
         if stream is not None:
-            runs = streamed(job, folders, output / FEATURES, stream, group)
+            totals = streamed(job, folders, output / FEATURES, stream, group)
         elif group.count > 1:
             group.agree(lambda: job.embed_share((group.rank, group.count)))
     if not group.is_first:
         return
     reports, comparison, is_table = list[Report](), None, form == FORMATS[0]
-    if stream is None:
+    if stream is not None:
+        runs = {name: total.scores(stream) for name, total in totals.items()}
+    else:
         reports = job.reports()
         comparison = compare(*reports, progress=True) if len(reports) == 2 else None
         page = save_report(output, reports, comparison)
@@ -189,6 +198,15 @@ def main(
         printed = [*job.scoring.notes, *(batch.note for batch in job.batches)]
         show(reports, comparison, printed, err=not is_table)
         click.echo(f"wrote {page} and, beside it, report.json and figures", err=not is_table)
+    elif stream is not None:
+        for name, total in totals.items():
+            click.echo(f"{name}: {counted(total.count, 'image')}.", err=not is_table)
+            list_skipped(total.skipped)
+        for file in (output / FEATURES).glob(f"{SUMS}*"):
+            file.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            (output / FEATURES).rmdir()
+            output.rmdir()
     missed = [
         f"{run}: {MEASURES[name].title} "
         + (f"is below {least:g}" if name in scores else "was not computed")
@@ -212,10 +230,7 @@ def show(
         for note in report.notes:
             if note not in printed:
                 click.echo(f"{report.name}: {note}", err=err)
-        for bad in report.skipped[:LISTED]:
-            click.echo(f"left out: {bad.name}: {bad.reason}", err=True)
-        if (more := len(report.skipped) - LISTED) > 0:
-            click.echo(f"and {more:,} more: report.json lists them all", err=True)
+        list_skipped(report.skipped, ": report.json lists them all")
     settings = reports[0].settings
     for kind in ("image", "prompt"):
         if f"{kind}_embedder" in settings:
@@ -224,6 +239,13 @@ def show(
                 f"{kind}s: {embedder}, {describe_kernel(settings[f'kernel_{kind}'])}", err=err
             )
     click.echo(reports[0].answer() if comparison is None else comparison.verdict(), err=err)
+
+
+def list_skipped(skipped: Sequence[Sequence[str]], remark: str = "") -> None:
+    for name, reason in skipped[:LISTED]:
+        click.echo(f"left out: {name}: {reason}", err=True)
+    if (more := len(skipped) - LISTED) > 0:
+        click.echo(f"and {more:,} more{remark}", err=True)
 
 
 def default_output(folders: Sequence[Path]) -> Path:
