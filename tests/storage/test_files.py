@@ -71,10 +71,11 @@ def test_a_folder_is_filled_as_a_whole_or_not_at_all(tmp_path):
 
 
 def test_errors_name_what_is_written_and_no_temporary_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no/file'$"), whole_file(tmp_path / "no" / "file"):
+    file, folder = tmp_path / "no" / "file", tmp_path / "folder"
+    with pytest.raises(FileNotFoundError, match=r"no/file'$"), whole_file(file):
         pass
-    with pytest.raises(FileNotFoundError, match="folder'$"), whole_folder(tmp_path / "folder") as new:
-        (new / "no" / "file").write_text("")
+    with pytest.raises(FileNotFoundError, match=r"folder'$"), whole_folder(folder) as temporary:
+        (temporary / "no" / "file").write_text("")
 
 
 def test_files_and_folders_of_killed_processes_are_removed(tmp_path):

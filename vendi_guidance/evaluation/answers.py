@@ -138,7 +138,8 @@ class Questions(_FileJudge):
         question += f" Answer with one of: {', '.join(attribute.values)}, none of these."
         for path in tqdm(paths, what, leave=False):
             if not path.is_file():
-                raise ValueError(f"{self.name} needs files, and {path} is in a .tar file: unpack it")
+                where = f"{path} is in a .tar file"
+                raise ValueError(f"{self.name} needs files, and {where}: unpack it")
             table = path.parent / f"answers-{self.name}.jsonl"
             known, key = self._table(table), (sha256_of(path), question)
             if key not in known:

@@ -101,7 +101,8 @@ def _checked(kind: type, unless: tuple[str, ...]) -> Any:
             raise ValueError(
                 f"{Path(source, options.get('subfolder') or '')} lacks the weights "
                 f"{first_few(missing)} of its {cls.__name__}: its files are incomplete "
-                f"(fetch them again), or {library} {version_of(library)} cannot read them (update it)"
+                f"(fetch them again), or {library} {version_of(library)} cannot read them "
+                "(update it)"
             )
         return (model, info) if wants_info else model
 
