@@ -25,16 +25,12 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     if path.exists() and not path.is_file():
         raise FileExistsError(f"{path} is not a regular file and cannot be replaced")
-    temporary = path.with_name(token_hex(8).join(UNFINISHED))
-    with _naming(path, temporary):
+    with _temporary(path, path.parent) as temporary:
         # applies the umask; mkstemp would deny access to other users
         temporary.touch(exist_ok=False)
-        try:
-            yield temporary
-            sync(temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        yield temporary
+        sync(temporary)
+        temporary.replace(path)
 
 
 @contextmanager
@@ -47,45 +43,48 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """
     parent = path if path.is_dir() else path.parent
     parent.mkdir(parents=True, exist_ok=True)
-    temporary = parent / token_hex(8).join(UNFINISHED)
-    with _naming(path, temporary):
+    with _temporary(path, parent) as temporary:
         temporary.mkdir()
-        try:
-            yield temporary
-            files = sorted(temporary.iterdir())
+        yield temporary
+        files = sorted(temporary.iterdir())
+        for file in files:
+            sync(file)
+        if path.is_dir():
             for file in files:
-                sync(file)
-            if path.is_dir():
-                for file in files:
-                    if (path / file.name).is_dir():
-                        raise IsADirectoryError(f"{path / file.name} is a folder, not a file")
-                for file in files:
-                    file.replace(path / file.name)
-            else:
-                temporary.rename(path)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+                if (path / file.name).is_dir():
+                    raise IsADirectoryError(f"{path / file.name} is a folder, not a file")
+            for file in files:
+                file.replace(path / file.name)
+        else:
+            temporary.rename(path)
 
 
 @contextmanager
-def _naming(path: Path, temporary: Path) -> Iterator[None]:
-    """Name the path in an operating system's error that names the temporary one, or none, as when
-    the disk is full."""
+def _temporary(path: Path, parent: Path) -> Iterator[Path]:
+    """Yields a new path in `parent`, which is removed in the end. An operating system's error that
+    names it, or nothing, as when the disk is full, names `path` instead."""
+    temporary = parent / token_hex(8).join(UNFINISHED)
     try:
-        yield
+        yield temporary
     except OSError as error:
         if error.errno is not None and str(error.filename or temporary).startswith(str(temporary)):
             error.filename = str(path)
         raise
+    finally:
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    elif path.exists():
+        path.unlink(missing_ok=True)
 
 
 def remove_unfinished(folder: Path) -> None:
     """Delete the temporary files and folders that killed processes left behind."""
     for path in folder.glob("*".join(UNFINISHED)):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(path)
 
 
 def sync(path: Path) -> None:
