@@ -29,8 +29,8 @@ demo's.
 """
 
 import os
+import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ import click
 from rich.console import Console
 
 from vendi_guidance.commands.cli import Choice, Command, Range, tell
-from vendi_guidance.commands.jobs import SUMS, prepare, streamed
+from vendi_guidance.commands.jobs import prepare, streamed
 from vendi_guidance.commands.run_options import PATH, PROTOCOLS, device_option, output_option
 from vendi_guidance.commands.score_tables import FORMATS, formatted, score_table
 from vendi_guidance.commands.scoring_options import feature_option, judge_option, scoring_options
@@ -52,11 +52,10 @@ from vendi_guidance.storage.files import UNFINISHED
 from vendi_guidance.storage.messages import counted, nearest
 
 LISTED = 10  # unreadable files that are listed by name
-NOT_STREAMED = (
-    *("reference", "truncation", "protocol", "faithfulness"),
-    *("clip", "attributes", "judge", "labelled"),
-)
 FEATURES = ".features"  # in the report's folder: what several processes share
+SUMS = f"{FEATURES}-sums"  # likewise, of a stream
+IDLE = "reference truncation protocol faithfulness clip attributes judge labelled"
+"""Options that have no effect on a stream."""
 
 COMMON = (
     *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
@@ -168,7 +167,7 @@ def main(
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     if len({*folders}) < len(folders):
         raise ValueError(f"got the folder {folders[0]} twice: give two different ones to compare")
-    if stream is not None and (idle := [name for name in NOT_STREAMED if given[name] is not None]):
+    if stream is not None and (idle := [name for name in IDLE.split() if given[name] is not None]):
         raise ValueError(f"--stream has Vendi and RKE scores only: leave out --{', --'.join(idle)}")
     output = output or default_output(folders)
     check_output(output)
@@ -177,7 +176,7 @@ def main(
             given["cache"] = given["cache"] or output / FEATURES
         job = group.agree(lambda: prepare(folders, group, stream, **given))
         if stream is not None:
-            totals = streamed(job, folders, output / FEATURES, stream, group)
+            totals = streamed(job, folders, output / SUMS, stream, group)
         elif group.count > 1:
             group.agree(lambda: job.embed_share((group.rank, group.count)))
     if not group.is_first:
@@ -202,10 +201,8 @@ def main(
         for name, total in totals.items():
             click.echo(f"{name}: {counted(total.count, 'image')}.", err=not is_table)
             list_skipped(total.skipped)
-        for file in (output / FEATURES).glob(f"{SUMS}*"):
-            file.unlink(missing_ok=True)
-        with suppress(OSError):  # not empty
-            (output / FEATURES).rmdir()
+        shutil.rmtree(output / SUMS, ignore_errors=True)
+        if not any(output.iterdir()):
             output.rmdir()
     missed = [
         f"{run}: {MEASURES[name].title} "

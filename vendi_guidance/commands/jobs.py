@@ -33,7 +33,6 @@ from vendi_guidance.storage.messages import counted, first_few
 
 INCEPTION = "timm:inception_v3.tv_in1k"  # of in-group Vendi
 LABELS = 30  # images with right answers that are enough to correct shares
-SUMS = "sums-"  # start of the names of files
 SLICE = 8192  # images of a folder that are streamed at a time
 
 
@@ -124,10 +123,8 @@ def _with_counts(batches: list[Batch], table: Answers, judges: Judges) -> list[B
     """Batches whose notes say how many images a table of answers is about; ValueError if none."""
     counts = [table.count(it.images.paths() or [], judges.attributes) for it in batches]
     if not any(counts):
-        raise ValueError(
-            f"{table.name} has no value of an attribute for any of the images: write the names of "
-            "files and attributes as they are"
-        )
+        names = "check its names of files, attributes and values"
+        raise ValueError(f"{table.name} has answers about none of the images: {names}")
     found = []
     for batch, count in zip(batches, counts, strict=True):
         note = f"{table.name} has answers about {count:,} of {counted(len(batch.images), 'image')}"
@@ -174,7 +171,7 @@ def streamed(
 
         def add(folder: Path = folder, batch: Batch = batch) -> Sums:
             parts = shares_of(folder, batch, group)
-            path = kept / f"{SUMS}{_digest([settings, *parts])}.safetensors"
+            path = kept / f"{_digest([settings, *parts])}.safetensors"
             sums = Sums.load(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             for part, read in parts.items():

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-from vendi_guidance.storage.messages import first_few, version_of
+from vendi_guidance.storage.messages import first_few
 
 SETTINGS = ["*.json", "*.txt", "*.model"]
 """Files needed besides the weights: configurations, vocabularies and sentencepiece tokenizers."""
@@ -101,8 +102,7 @@ def _checked(kind: type, unless: tuple[str, ...]) -> Any:
             raise ValueError(
                 f"{Path(source, options.get('subfolder') or '')} lacks the weights "
                 f"{first_few(missing)} of its {cls.__name__}: its files are incomplete "
-                f"(fetch them again), or {library} {version_of(library)} cannot read them "
-                "(update it)"
+                f"(fetch them again), or {library} {version(library)} cannot read them (update it)"
             )
         return (model, info) if wants_info else model
 
