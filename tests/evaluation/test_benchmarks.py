@@ -348,7 +348,7 @@ def test_a_benchmark_is_written_generated_and_evaluated(tmp_path, tiny_sdxl_fold
     other = table(tmp_path / "other.csv", rows, ("file", "attribute", "value"))
     for option in ("--judge", "--labelled"):
         refused = invoke(command.main, *words[:-1], option, other)
-        assert_refused(refused, "other.csv has no value of an attribute for any of the images")
+        assert_refused(refused, "other.csv has answers about none of the images: check")
     assert_refused(invoke(command.main, tmp_path / "a", *WORDS, "--judge", seen), "--attributes")
     gone = invoke(command.main, tmp_path / "a", *WORDS, "--judge", "gone.csv")
     assert_refused(gone, "'--judge': Path 'gone.csv' does not exist.")

@@ -1,5 +1,6 @@
 """Judges that answer questions about images: people or programs, in a table, and local models."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.tables import FILE_COLUMNS, pick, read_table
 
 TOKENS = 32  # most of an answer
+NUMBER = re.compile(r"\d*\.?\d+(e[+-]?\d+)?", re.IGNORECASE)
 
 
 class _FileJudge(AttributeJudge):
@@ -63,13 +65,11 @@ class Answers(_FileJudge):
         for place, row in read_table(path, torn_end=True):
             columns = (FILE_COLUMNS, ["attribute"], ["value"], ["confidence"])
             file, attribute, value, given = (pick(row, names) for names in columns)
-            has_value = value not in (None, "")
-            if not (file and isinstance(file, str) and isinstance(attribute, str) and has_value):
+            is_whole = isinstance(file, str) and isinstance(attribute, str) and value is not None
+            if not is_whole or "" in (file, value):
                 raise ValueError(f"{place} lacks a file, attribute or value: it has {[*row]}")
-            try:
-                confidence = 1.0 if given in (None, "") else float(str(given))
-            except ValueError:
-                confidence = -1
+            given = 1 if given in (None, "") else given
+            confidence = float(given) if NUMBER.fullmatch(str(given)) else -1
             if not 0 <= confidence <= 1:
                 raise ValueError(f"{place}: confidence must lie between 0 and 1, got {given!r}")
             of[file.replace("\\", "/"), attribute].append((str(value), confidence))
