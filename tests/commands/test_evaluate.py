@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from safetensors.torch import save_file
 
-from tests.helpers.batches_at_hand import sample_images, save_batch
+from tests.helpers.batches_at_hand import sample_images, save_batch, save_tar
 from tests.helpers.commands import assert_refused, contents, invoke, said_by
 from tests.helpers.tiny_encoders import save_open_clip
 from vendi_guidance.commands import evaluate, scoring_options
@@ -107,6 +107,11 @@ def test_other_images_take_any_embedders_and_references(evaluated, tiny_sdxl_fol
     assert run["settings"]["kernel_image"]["chosen"] == "median distance"
     assert run["scores"]["frechet_distance"]["value"] == pytest.approx(0, abs=1e-6)
     assert "fidelity" not in run["scores"]
+    members = {path.name: path.read_bytes() for path in castles.glob("*.png")}
+    save_tar(tmp_path / "real.TAR", members)
+    said_by(evaluated(castles, *PIXELS, *texts, "--reference", tmp_path / "real.TAR"))
+    [again] = content(tmp_path / "report")["runs"]
+    assert again["settings"]["references"] == COUNT
     wrong = ("--reference", castles / "0.png")
     assert_refused(evaluated(castles, *PIXELS, *texts, *wrong), "0.png", ".npy")
 
@@ -167,7 +172,7 @@ def test_a_report_that_fails_leaves_the_earlier_one_as_it_was(evaluated, emoji, 
     report = emoji.parent / "emoji-report"
     assert evaluated(emoji, output=()).exit_code == 0
     before, fail = contents(report), Mock(side_effect=OSError("the disk is full"))
-    for place in ("as_page", "version"):
+    for place in ("as_page", "version_of"):
         with monkeypatch.context() as patch:
             patch.setattr(f"vendi_guidance.evaluation.report.html.{place}", fail)
             assert_refused(evaluated(emoji, output=()), "the disk is full")

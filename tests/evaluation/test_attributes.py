@@ -219,7 +219,7 @@ def test_attributes_are_reported_on_the_page(tmp_path, tiny_sdxl_folder, monkeyp
     assert found["named_kept"] is None and len(found["by_prompt"]) == 8
     assert found["effective_values"][0] == pytest.approx(2) and found["training"] is None
     page = (folder / "report" / "report.html").read_text()
-    assert '<section id="attributes"' in page
+    assert '<section id="attributes"' in page and "with 95% confidence intervals" not in page
 
 
 def test_the_page_of_two_runs_has_the_ratio_of_their_effective_values(unrendered):

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from tests.conftest import ASSETS
-from tests.helpers.batches_at_hand import greys, save_batch
+from tests.helpers.batches_at_hand import greys, save_batch, save_tar
 from tests.helpers.commands import Killed, assert_refused, invoke, said_by, succeeds
 from vendi_guidance.commands import benchmark, evaluate as command, generate
 from vendi_guidance.evaluation import answers
@@ -119,6 +119,27 @@ def test_answers_have_a_confidence_and_are_about_one_file(tmp_path):
         (tmp_path / "wrong.csv").write_text(text)
         with pytest.raises(ValueError, match=f"wrong.csv.*{words}"):
             Answers.read(tmp_path / "wrong.csv")
+
+
+def test_confidence_may_be_zero_or_tiny_and_columns_are_named_in_any_case(tmp_path):
+    rows = [("0.png", "colour", "red", "1e-05"), ("1.png", "colour", "red", "")]
+    path = table(tmp_path / "seen.csv", rows, ("File", " Attribute", "VALUE", "Confidence"))
+    confidences = {("0.png", "colour"): [("red", 1e-5)], ("1.png", "colour"): [("red", 1.0)]}
+    assert Answers.read(path).of == confidences
+    row = {"Image": "0.png", "Attribute": "number", "Value": 0, "Confidence": 0}
+    (tmp_path / "seen.jsonl").write_text(json.dumps(row))
+    assert Answers.read(tmp_path / "seen.jsonl").of == {("0.png", "number"): [("0", 0.0)]}
+    for wrong in (True, "nan", [1]):
+        (tmp_path / "seen.jsonl").write_text(json.dumps(row | {"Confidence": wrong}))
+        with pytest.raises(ValueError, match="confidence must lie between 0 and 1"):
+            Answers.read(tmp_path / "seen.jsonl")
+
+
+def test_a_model_that_answers_needs_files(tmp_path, monkeypatch):
+    save_tar(tmp_path / "cars.tar", {"0.png": b""})
+    monkeypatch.setattr(answers, "pipeline", lambda task, **_: Mock())
+    with pytest.raises(ValueError, match=r"vlm needs files, and .*cars.tar/0.png .*: unpack it"):
+        Questions(tmp_path / "vlm").probabilities([tmp_path / "cars.tar" / "0.png"], COLOUR)
 
 
 def test_a_models_answers_are_kept_beside_the_images_and_asked_once(tmp_path, monkeypatch):
@@ -277,7 +298,10 @@ def test_a_benchmark_is_written_generated_and_evaluated(tmp_path, tiny_sdxl_fold
     own.write_text(own.read_text() + "colour = ['red', 'blue']\nsize = ['big', 'small']\n")
     folder = tmp_path / "bench"
     said = said_by(invoke(benchmark.main, own, "--output", folder))
-    assert "cars.toml: 2 prompts and 2 attributes" in said and "--images-per-prompt 4" in said
+    assert "cars.toml: 2 prompts and 2 attributes" in said
+    assert "prompts.jsonl --model MODEL --images-per-prompt 4" in said
+    faces = said_by(invoke(benchmark.main, "faces", "--output", tmp_path / "faces"))
+    assert "prompts.jsonl --model assets/demo-faces --images-per-prompt 8" in faces
     assert_refused(invoke(benchmark.main, own, "--output", folder), "exists: name a new folder")
     for run, diversity in (("a", 0), ("b", 0.5)):
         options = ("--images-per-prompt", 4, "--steps", 2, "--diversity", diversity)
@@ -291,7 +315,10 @@ def test_a_benchmark_is_written_generated_and_evaluated(tmp_path, tiny_sdxl_fold
     right = table(tmp_path / "right.csv", rows[:6], ("file", "attribute", "value"))
     words = [tmp_path / "a", tmp_path / "b", *WORDS, "--attributes", folder / "attributes.json"]
     words += ["--judge", seen, "--labelled", right, "--output", tmp_path / "report"]
-    assert "GRADE" in said_by(invoke(command.main, *words))
+    said = said_by(invoke(command.main, *words))
+    assert "GRADE" in said and "seen.csv has answers about 8 of 8 images." in said
+    assert said.count("right.csv has answers about 6 of 8 images; label 30 or more") == 1
+    assert said.count("right.csv has answers about 0 of 8 images; label 30 or more") == 1
     content = json.loads((tmp_path / "report" / "report.json").read_text())
     schema = json.loads((ASSETS.parent / "docs/report.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(content)
@@ -314,6 +341,14 @@ def test_a_benchmark_is_written_generated_and_evaluated(tmp_path, tiny_sdxl_fold
     failed = invoke(command.main, *words, "named-kept=0.51")
     assert failed.exit_code == 1 and "a: named kept is below 0.51" in failed.output
     assert_refused(invoke(command.main, *words, "greed=1"), "did you mean 'grade'?")
+    assert_refused(invoke(command.main, *words, "vendi=nan"), "'vendi=nan' needs a finite number")
+    missed = invoke(command.main, *words, "Vendi, truncated=1")
+    assert missed.exit_code == 1 and "a: Vendi, truncated was not computed" in missed.output
+    rows = [(file, "Colour", value) for file, _, value in rows]
+    other = table(tmp_path / "other.csv", rows, ("file", "attribute", "value"))
+    for option in ("--judge", "--labelled"):
+        refused = invoke(command.main, *words[:-1], option, other)
+        assert_refused(refused, "other.csv has answers about none of the images: check")
     assert_refused(invoke(command.main, tmp_path / "a", *WORDS, "--judge", seen), "--attributes")
     gone = invoke(command.main, tmp_path / "a", *WORDS, "--judge", "gone.csv")
     assert_refused(gone, "'--judge': Path 'gone.csv' does not exist.")

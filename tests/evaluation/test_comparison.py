@@ -37,6 +37,15 @@ def test_a_change_that_rounds_to_none_is_negligible(change, low, high, answer):
     assert Difference(2.0, 2.0, 1.0, None, None, True).significance(vendi) == "no change"
 
 
+def test_seconds_which_images_of_a_batch_share_have_no_interval():
+    times = [0.5 + (i // 8) / 100 for i in range(64)]
+    first, second = (report_of(64, seconds=[scale * it for it in times]) for scale in (1, 1.1))
+    found = compare(first, second).differences["seconds_per_image"]
+    assert first.scores["seconds_per_image"].low is None
+    assert found.change == pytest.approx(1.1) and found.interval is None
+    assert found.significance(MEASURES["seconds_per_image"]) == "unknown"
+
+
 def test_the_more_diverse_of_two_is_named_in_either_order():
     kept, lost = torch.linspace(0.5, 1, 64), torch.linspace(0, 0.6, 64)
     plain = report_of(64, 10, name="plain", faithfulness=kept)

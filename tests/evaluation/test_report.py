@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError
 
 import matplotlib as mpl
 import pytest
@@ -10,9 +11,12 @@ from rich.console import Console
 
 from tests.helpers.batches_at_hand import EMBEDDING, labels_of, report_of, sample_images, save_batch
 from vendi_guidance.commands.score_tables import score_table
+from vendi_guidance.evaluation.embedding import Embedding
 from vendi_guidance.evaluation.evaluator import compare, evaluate
 from vendi_guidance.evaluation.report.figures import convergence_figure
 from vendi_guidance.evaluation.report.html import OF_EACH_GROUP, as_page
+from vendi_guidance.kernels.standard import Gaussian
+from vendi_guidance.storage import messages
 
 FILES = {"report.html", "report.json", "convergence.png"}
 SETTINGS = {"truncation": 4, "references": sample_images(12), "seconds": [0.5] * 64}
@@ -46,6 +50,18 @@ def test_one_report_and_two_are_whole_folders(comparison, folder, tmp_path):
             assert min(image.size) > 100
 
 
+def test_a_report_is_saved_at_home_and_without_an_installed_package(tmp_path, monkeypatch):
+    def missing(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(messages, "version", missing)
+    page = report_of(2).save("~/report")
+    assert page == tmp_path / "report" / "report.html"
+    content = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert content["made_with"] == "vendi-guidance not installed"
+
+
 def test_figures_are_the_same_in_any_style_of_matplotlib(comparison, folder, tmp_path):
     with mpl.rc_context({"text.usetex": True, "axes.facecolor": "black", "font.size": 30}):
         comparison.save(tmp_path)
@@ -73,6 +89,15 @@ def test_the_data_hold_every_number_and_what_decides_it(comparison, folder):
 def test_half_a_character_is_a_question_mark(tmp_path):
     report_of(8, prompts=["\ud83d half"] * 8).save(tmp_path)
     assert "? half" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_settings_are_in_plain_words_without_a_digest_of_no_weights():
+    [image] = sample_images(1)
+    report = evaluate([image] * 2, embedding=Embedding("pixels:2", kernel_image=Gaussian(1.0)))
+    assert report.settings["image_embedder"]["settings"] == {"size": 2, "precision": "float32"}
+    page = as_page([report], None, None, 0)
+    assert "<dd>name: pixels; settings: (size: 2; precision: float32)</dd>" in page
+    assert "<dd>none</dd>" in page
 
 
 def test_a_score_that_only_one_run_has_is_no_change():

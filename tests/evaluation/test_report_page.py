@@ -1,5 +1,6 @@
 """The page of a report as a browser shows it: headless Chromium, driven by playwright."""
 
+from dataclasses import replace
 from urllib.parse import urlparse
 
 import pytest
@@ -44,9 +45,11 @@ def pages(tmp_path_factory):
     names = {10: "<b onclick=alert(1)>a</b>", 60: 'b"> & $\\frac'}
     runs = [report_of(64, spread, name=name, **given) for spread, name in names.items()]
     runs[0].skipped.append(BadImage("<img src=y>.png", "it is <i>broken</i>"))
+    plain = [replace(run, name=f"varied_{i}_of_photographs_at_half") for i, run in enumerate(runs)]
     return {
         "two": compare(*runs).save(folder / "two"),
         "one": runs[0].save(folder / "one"),
+        "names": compare(*plain).save(folder / "names"),
         "two pictures": report_of(2, prompts=None).save(folder / "few"),
     }
 
@@ -75,6 +78,17 @@ def test_every_image_loads_and_nothing_is_wider_than_the_window(visit, pages, wh
     sizes = page.evaluate("[...document.images].map(image => image.naturalWidth)")
     assert len(sizes) > 2 and min(sizes) > 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_names_of_runs_break_in_no_word(visit, pages):
+    """A word of a run's name in the table of attributes is in one line, also in a narrow window."""
+    page = visit(pages["names"], 1100)
+    heights = page.evaluate(
+        "[...document.querySelectorAll('#attributes .scroll tbody td:nth-child(2)')]"
+        ".map(cell => { const range = document.createRange(); range.selectNodeContents(cell);"
+        " return range.getClientRects().length })"
+    )
+    assert heights == [1] * 4
 
 
 def test_prompts_and_names_stay_text(visit, pages):

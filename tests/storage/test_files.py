@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from vendi_guidance.storage.files import whole_file, whole_folder
+from vendi_guidance.storage.files import UNFINISHED, remove_unfinished, whole_file, whole_folder
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
@@ -68,3 +68,20 @@ def test_a_folder_is_filled_as_a_whole_or_not_at_all(tmp_path):
     with pytest.raises(IsADirectoryError, match="b is a folder"):
         fill("newer")
     assert found() == {"a": "new", "mine": "mine"}
+
+
+def test_errors_name_what_is_written_and_no_temporary_file(tmp_path):
+    file, folder = tmp_path / "no" / "file", tmp_path / "folder"
+    with pytest.raises(FileNotFoundError, match=r"no/file'$"), whole_file(file):
+        pass
+    with pytest.raises(FileNotFoundError, match=r"folder'$"), whole_folder(folder) as temporary:
+        (temporary / "no" / "file").write_text("")
+
+
+def test_files_and_folders_of_killed_processes_are_removed(tmp_path):
+    file, folder = (tmp_path / name.join(UNFINISHED) for name in "ab")
+    file.write_text("half")
+    (folder / "inner").mkdir(parents=True)
+    (tmp_path / "mine").write_text("mine")
+    remove_unfinished(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mine"]

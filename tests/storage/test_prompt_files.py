@@ -25,13 +25,16 @@ from vendi_guidance.storage.prompt_files import open_prompts
         ("prompts.json", '{"prompts": ["cat", "dog"]}'),
         ("prompts.json", '\n[{"Prompt": "cat"}, {"text": "dog", "n": 1}]'),
         ("prompts.json", '{"prompt": "cat"}\n{"prompt": "dog"}\n'),
+        ("prompts.json", '{\n  "prompts": [\n    "cat",\n    "dog"\n  ]\n}\n'),
     ],
 )
 def test_prompts_are_read_from_every_kind_of_file(tmp_path, name, content):
     file = tmp_path / name
-    file.write_bytes(content.encode())
     dog = 'a "big" dog,\nasleep' if name.startswith("quotes") else "dog"
-    assert open_prompts(str(file)).texts == ["cat", dog]
+    for encoding in ("utf-8", "utf-16"):  # as PowerShell's > writes it
+        text = content.lstrip("\ufeff") if encoding == "utf-16" else content
+        file.write_bytes(text.encode(encoding))
+        assert open_prompts(str(file)).texts == ["cat", dog]
 
 
 def test_parquet_is_read_with_pyarrow(tmp_path, monkeypatch):
@@ -72,7 +75,8 @@ def test_other_text_is_a_prompt_unless_it_looks_like_a_path():
         ("a.csv", "prompt\na, b\n", r"a\.csv, line 2 has 2 cells for columns prompt: put texts"),
         ("a.json", "[1]", r"a\.json, item 1 is neither a text nor a JSON object"),
         ("a.json", "[" * 100_000, r"a\.json is not JSON"),
-        ("a.json", '{\n"prompt": "cat"}', r"a\.json, line 1 is not JSON"),
+        ("a.json", '{\n"prompt": "cat"', r"a\.json, line 1 is not JSON"),
+        ("a.json", '{\n"title": "cat"}', r"a\.json, item 1 has no text under 'prompt'"),
         ("a.jsonl", '{"text": [3]}', r"a\.jsonl, line 1 has \[3\] for a text: give a text"),
         ("a.csv", "id,prompt\n1,cat\n2\n", r"a\.csv, line 3 has no text under 'prompt'"),
         ("a.csv", 'prompt\n"cat\n', r"a\.csv, line 2 is not CSV"),

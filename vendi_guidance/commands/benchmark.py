@@ -22,6 +22,7 @@ import click
 from vendi_guidance.commands.cli import Command
 from vendi_guidance.commands.run_options import FOLDER, output_option
 from vendi_guidance.evaluation.attributes import ATTRIBUTES, open_benchmark
+from vendi_guidance.storage.assets import asset
 from vendi_guidance.storage.files import whole_folder
 from vendi_guidance.storage.messages import counted
 from vendi_guidance.storage.prompt_files import save_prompts
@@ -44,6 +45,7 @@ def main(name: str, output: Path) -> None:
     both = counted(len(prompts), "prompt"), counted(len(content["attributes"]), "attribute")
     images, attributes = output / "images", output / ATTRIBUTES
     each = f"--images-per-prompt {content['images_per_prompt']} --output {images}"
+    model = asset(f"demo-{name}") or "MODEL"
     click.echo(f"{content['source']}: {' and '.join(both)} in {output}")
-    click.echo(f"next: vendi-guidance generate {output / PROMPTS} {each}")
+    click.echo(f"next: vendi-guidance generate {output / PROMPTS} --model {model} {each}")
     click.echo(f"then: vendi-guidance evaluate {images} --attributes {attributes}")

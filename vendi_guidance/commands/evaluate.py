@@ -29,7 +29,9 @@ demo's.
 """
 
 import os
+import shutil
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,9 @@ from vendi_guidance.storage.messages import counted, nearest
 
 LISTED = 10  # unreadable files that are listed by name
 FEATURES = ".features"  # in the report's folder: what several processes share
+SUMS = f"{FEATURES}-sums"  # likewise, of a stream
+IDLE = "reference truncation protocol faithfulness clip attributes judge labelled"
+"""Options that have no effect on a stream."""
 
 COMMON = (
     *("image_embedder", "prompt_embedder", "reference", "clip", "attributes"),
@@ -71,14 +76,18 @@ def thresholds(
     context: click.Context, option: click.Parameter, given: Sequence[str]
 ) -> dict[str, float]:
     """Callback that reads the values of --fail-below, by the scores' names."""
+    titles = {measure.title.lower(): name for name, measure in MEASURES.items()}
     found = {}
     for text in given:
         title, _, least = text.partition("=")
-        name = title.strip().lower().replace("-", "_")
+        key = title.strip().lower()
+        name = titles.get(key, key.replace("-", "_"))
         try:
             found[name] = float(least)
         except ValueError:
             raise click.BadParameter(f"{text!r} is not SCORE=VALUE", context, option) from None
+        if not isfinite(found[name]):
+            raise click.BadParameter(f"{text!r} needs a finite number", context, option)
         if name not in MEASURES:
             raise click.BadParameter(f"there is no score {title!r}{nearest(name, [*MEASURES])}")
     return found
@@ -98,7 +107,8 @@ def thresholds(
     "--reference",
     type=PATH,
     show_default="the demo's training images for its prompts, else none",
-    help="Real images to compare with: a folder, or a .npy, .npz or .safetensors file of features.",
+    help="Real images to compare with: a folder or .tar file, or features in a .npy, .npz or "
+    ".safetensors file.",
 )
 @feature_option(
     "--protocol", type=Choice([*PROTOCOLS]), help="Also score a prompt's images by 4, or 8 (sets)."
@@ -157,6 +167,8 @@ def main(
         raise ValueError(f"got {len(folders)} folders: give one, or two to compare")
     if len({*folders}) < len(folders):
         raise ValueError(f"got the folder {folders[0]} twice: give two different ones to compare")
+    if stream is not None and (idle := [name for name in IDLE.split() if given[name] is not None]):
+        raise ValueError(f"--stream has Vendi and RKE scores only: leave out --{', --'.join(idle)}")
     output = output or default_output(folders)
     check_output(output)
     with process_group(device) as group:
@@ -164,13 +176,15 @@ def main(
             given["cache"] = given["cache"] or output / FEATURES
         job = group.agree(lambda: prepare(folders, group, stream, **given))
         if stream is not None:
-            runs = streamed(job, folders, output / FEATURES, stream, group)
+            totals = streamed(job, folders, output / SUMS, stream, group)
         elif group.count > 1:
             group.agree(lambda: job.embed_share((group.rank, group.count)))
     if not group.is_first:
         return
     reports, comparison, is_table = list[Report](), None, form == FORMATS[0]
-    if stream is None:
+    if stream is not None:
+        runs = {name: total.scores(stream) for name, total in totals.items()}
+    else:
         reports = job.reports()
         comparison = compare(*reports, progress=True) if len(reports) == 2 else None
         page = save_report(output, reports, comparison)
@@ -183,8 +197,16 @@ def main(
         printed = [*job.scoring.notes, *(batch.note for batch in job.batches)]
         show(reports, comparison, printed, err=not is_table)
         click.echo(f"wrote {page} and, beside it, report.json and figures", err=not is_table)
+    elif stream is not None:
+        for name, total in totals.items():
+            click.echo(f"{name}: {counted(total.count, 'image')}.", err=not is_table)
+            list_skipped(total.skipped)
+        shutil.rmtree(output / SUMS, ignore_errors=True)
+        if not any(output.iterdir()):
+            output.rmdir()
     missed = [
-        f"{run}: {MEASURES[name].title} is below {least:g}"
+        f"{run}: {MEASURES[name].title} "
+        + (f"is below {least:g}" if name in scores else "was not computed")
         for run, scores in runs.items()
         for name, least in fail_below.items()
         if name not in scores or scores[name].value < least
@@ -205,10 +227,7 @@ def show(
         for note in report.notes:
             if note not in printed:
                 click.echo(f"{report.name}: {note}", err=err)
-        for bad in report.skipped[:LISTED]:
-            click.echo(f"left out: {bad.name}: {bad.reason}", err=True)
-        if (more := len(report.skipped) - LISTED) > 0:
-            click.echo(f"and {more:,} more: report.json lists them all", err=True)
+        list_skipped(report.skipped, ": report.json lists them all")
     settings = reports[0].settings
     for kind in ("image", "prompt"):
         if f"{kind}_embedder" in settings:
@@ -217,6 +236,13 @@ def show(
                 f"{kind}s: {embedder}, {describe_kernel(settings[f'kernel_{kind}'])}", err=err
             )
     click.echo(reports[0].answer() if comparison is None else comparison.verdict(), err=err)
+
+
+def list_skipped(skipped: Sequence[Sequence[str]], remark: str = "") -> None:
+    for name, reason in skipped[:LISTED]:
+        click.echo(f"left out: {name}: {reason}", err=True)
+    if (more := len(skipped) - LISTED) > 0:
+        click.echo(f"and {more:,} more{remark}", err=True)
 
 
 def default_output(folders: Sequence[Path]) -> Path:

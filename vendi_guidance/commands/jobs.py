@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Literal
 from vendi_guidance.commands.cli import tell
 from vendi_guidance.commands.run_options import PROTOCOLS
 from vendi_guidance.commands.scoring_options import Scoring, open_scoring
+from vendi_guidance.evaluation.answers import Answers
 from vendi_guidance.evaluation.batches import Batch, Images, as_batch
 from vendi_guidance.evaluation.embedding import (
     IMAGE_SIGMAS,
@@ -19,15 +20,19 @@ from vendi_guidance.evaluation.embedding import (
     embed_batch,
 )
 from vendi_guidance.evaluation.evaluator import evaluate
-from vendi_guidance.evaluation.results import Report, ScoreResult
+from vendi_guidance.evaluation.judges import Judges
+from vendi_guidance.evaluation.results import Report
 from vendi_guidance.evaluation.streaming import Sums
 from vendi_guidance.features.base import load_features
 from vendi_guidance.features.files import file_features
 from vendi_guidance.kernels.standard import Gaussian
 from vendi_guidance.runs.distributed import ProcessGroup
 from vendi_guidance.scores.spectra import RandomFourier
+from vendi_guidance.storage.images import formats, key_of, walk
+from vendi_guidance.storage.messages import counted, first_few
 
 INCEPTION = "timm:inception_v3.tv_in1k"  # of in-group Vendi
+LABELS = 30  # images with right answers that are enough to correct shares
 SLICE = 8192  # images of a folder that are streamed at a time
 
 
@@ -100,8 +105,12 @@ def prepare(
     size = PROTOCOLS[protocol] if protocol else None
     embedding = replace(found.embedding, truncation=truncation, group_size=size, **kernels)
     judges = replace(found.judges, faithfulness=faithfulness)
-    reference = reference or found.reference
-    real: Any = load_features(reference) if reference and reference.is_file() else reference
+    for table in (judges.attribute_judge, judges.labelled):
+        if isinstance(table, Answers):
+            batches = _with_counts(batches, table, judges)
+    real: Any = reference or found.reference
+    if real and real.is_file() and real.suffix.lower() != ".tar":
+        real = load_features(real)
     names = [folder.resolve().name for folder in folders]
     names = names if len({*names}) == len(names) else [*map(str, folders)]
     for name, batch in zip(names, batches, strict=True):
@@ -110,18 +119,45 @@ def prepare(
     return Job(batches, names, found._replace(embedding=embedding, judges=judges), real, reader)
 
 
+def _with_counts(batches: list[Batch], table: Answers, judges: Judges) -> list[Batch]:
+    """Batches whose notes say how many images a table of answers is about; ValueError if none."""
+    counts = [table.count(it.images.paths() or [], judges.attributes) for it in batches]
+    if not any(counts):
+        names = "check its names of files, attributes and values"
+        raise ValueError(f"{table.name} has answers about none of the images: {names}")
+    found = []
+    for batch, count in zip(batches, counts, strict=True):
+        note = f"{table.name} has answers about {count:,} of {counted(len(batch.images), 'image')}"
+        if table is judges.labelled and count < LABELS:
+            note += f"; label {LABELS} or more to correct shares well"
+        found.append(replace(batch, note=f"{batch.note} {note}."))
+    return found
+
+
 def parts_of(folder: Path) -> list[Path]:
-    """What is streamed one after the other: the `.tar` files in a folder, or the folder."""
-    return sorted(folder.glob("*.tar")) or [folder]
+    """What is streamed one after the other: the `.tar` files below a folder, or the folder if there
+    are fewer than two. ValueError if there are images beside them."""
+    files = sorted(walk(folder))
+    shards = [file for file in files if file.suffix.lower() == ".tar"]
+    if len(shards) < 2:
+        return [folder]
+    if loose := [str(file) for file in files if file.suffix.lower() in formats()]:
+        raise ValueError(
+            f"--stream reads the {len(shards):,} .tar files in {folder}, but not the images beside "
+            f"them: move {first_few(loose)} elsewhere"
+        )
+    return shards
 
 
 def streamed(
     job: Job, folders: Sequence[Path], kept: Path, features: int, group: ProcessGroup
-) -> dict[str, dict[str, ScoreResult]]:
-    """Scores of each folder by random Fourier features, in the first process. The processes take
-    turns in its parts and keep their sums in the folder `kept`: a new start goes on from them."""
+) -> dict[str, Sums]:
+    """The sums of each folder over random Fourier features. The processes take turns in its parts
+    and keep their sums in the folder `kept`: a new start goes on from them unless files, prompts or
+    settings have changed."""
     embedding = job.scoring.embedding
-    spectrum, kept_by = RandomFourier(features), {}
+    spectrum = RandomFourier(features)
+    settings: list[Any] = [features, job.reader.on_bad_image]
     given: dict[str, Any] = {"image": (embedding.kernel_image, IMAGE_SIGMAS, embedding.image)}
     if job.batches[0].prompts is not None:
         given["prompt"] = (embedding.kernel_prompt, PROMPT_SIGMAS, embedding.prompt)
@@ -129,41 +165,40 @@ def streamed(
         name = getattr(embedder, "name", "")
         if kernel is None and name not in usual:
             raise ValueError(f"--stream needs --sigma-{what}: {name} has no usual bandwidth")
-        kept_by[what] = [name, getattr(embedder, "settings", {}), repr(kernel)]
+        settings += [name, getattr(embedder, "settings", {}), repr(kernel)]
     found = {}
     for name, folder, batch in zip(job.names, folders, job.batches, strict=True):
-        text = json.dumps([str(folder.resolve()), kept_by, features, group.count, group.rank])
-        path = kept / f"sums-{hashlib.sha256(text.encode()).hexdigest()[:32]}.safetensors"
 
-        def add(folder: Path = folder, batch: Batch = batch, path: Path = path) -> Sums:
+        def add(folder: Path = folder, batch: Batch = batch) -> Sums:
+            parts = shares_of(folder, batch, group)
+            path = kept / f"{_digest([settings, *parts])}.safetensors"
             sums = Sums.load(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            for part, read in shares_of(folder, batch, group):
+            for part, read in parts.items():
                 if part not in sums.done:
                     sums.add(part, embed_batch(read(), embedding, job.reader), spectrum)
                     sums.save(path)
             return sums
 
-        own, total = group.agree(add), Sums()
-        for count, of in group.share(own.count, **own.of):
-            total.merge(Sums(count, [], of))
-        basis = f"{features:,} random Fourier features; n = {total.count:,}"
-        scores = total.scores() if group.is_first else {}
-        found[name] = {key: ScoreResult(value, None, None, basis) for key, value in scores.items()}
+        own, found[name] = group.agree(add), Sums()
+        for header, of in group.share(own.header(), **own.of):
+            found[name].merge(Sums(**header, of=of))
     return found
 
 
-def shares_of(
-    folder: Path, first: Batch, group: ProcessGroup
-) -> Iterator[tuple[str, Callable[[], Batch]]]:
-    """This process's parts of a folder, by name: whole `.tar` files, or some images at a time.
-    `first` is the first of `parts_of` the folder."""
+def shares_of(folder: Path, first: Batch, group: ProcessGroup) -> dict[str, Callable[[], Batch]]:
+    """This process's parts of a folder, by digests of their files' sizes and times, and prompts:
+    whole `.tar` files, or some images at a time. `first` is the first of `parts_of` the folder."""
     if len(parts := parts_of(folder)) > 1:
         own = parts[group.rank :: group.count]
-        yield from ((part.name, partial(as_batch, part)) for part in own)
-        return
-    batch = first if parts == [folder] else as_batch(folder)
-    n = len(batch.images)
+        return {key_of(part).hex(): partial(as_batch, part) for part in own}
+    n, found = len(first.images), dict[str, Callable[[], Batch]]()
     for start in range(group.rank * SLICE, n, group.count * SLICE):
-        rows = range(start, min(start + SLICE, n))
-        yield f"{start} of {n}", partial(batch.take, rows)
+        read = partial(first.take, range(start, min(start + SLICE, n)))
+        keys = [key_of(path).hex() for path in read().images.paths() or []]
+        found[_digest([keys, read().prompts])] = read
+    return found
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

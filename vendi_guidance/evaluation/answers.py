@@ -22,6 +22,7 @@ from vendi_guidance.storage.images import open_image
 from vendi_guidance.storage.tables import FILE_COLUMNS, pick, read_table
 
 TOKENS = 32  # most of an answer
+NUMBER = re.compile(r"\d*\.?\d+(e[+-]?\d+)?", re.IGNORECASE)
 
 
 class _FileJudge(AttributeJudge):
@@ -62,11 +63,13 @@ class Answers(_FileJudge):
         not 1, confidence. ValueError, which names the line, if a row has another form."""
         of: defaultdict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
         for place, row in read_table(path, torn_end=True):
-            file, attribute, value = pick(row, FILE_COLUMNS), row.get("attribute"), row.get("value")
-            if not (file and isinstance(file, str) and isinstance(attribute, str) and value):
+            columns = (FILE_COLUMNS, ["attribute"], ["value"], ["confidence"])
+            file, attribute, value, given = (pick(row, names) for names in columns)
+            is_whole = isinstance(file, str) and isinstance(attribute, str) and value is not None
+            if not is_whole or "" in (file, value):
                 raise ValueError(f"{place} lacks a file, attribute or value: it has {[*row]}")
-            given = pick(row, ["confidence"]) or 1
-            confidence = float(given) if re.fullmatch(r"\d*\.?\d+", str(given)) else -1
+            given = 1 if given in (None, "") else given
+            confidence = float(given) if NUMBER.fullmatch(str(given)) else -1
             if not 0 <= confidence <= 1:
                 raise ValueError(f"{place}: confidence must lie between 0 and 1, got {given!r}")
             of[file.replace("\\", "/"), attribute].append((str(value), confidence))
@@ -84,6 +87,11 @@ class Answers(_FileJudge):
                     row += (1 - confidence) / others
                     row[place] += confidence - (1 - confidence) / others
         return p / p.sum(1, keepdim=True)  # NaN without an answer
+
+    def count(self, paths: Sequence[Path], attributes: Sequence[Attribute]) -> int:
+        """The number of files with an answer that is a value of one of these attributes."""
+        known = [~self.probabilities(paths, one)[:, 0].isnan() for one in attributes]
+        return int(torch.stack(known).any(0).sum())
 
     def _answers(self, path: Path, attribute: str) -> Sequence[tuple[str, float]]:
         """ValueError if two files have the end of a path in common that an answer names."""
@@ -129,6 +137,9 @@ class Questions(_FileJudge):
         question = what if what.endswith("?") else f"Which {what} does this image show?"
         question += f" Answer with one of: {', '.join(attribute.values)}, none of these."
         for path in tqdm(paths, what, leave=False):
+            if not path.is_file():
+                where = f"{path} is in a .tar file"
+                raise ValueError(f"{self.name} needs files, and {where}: unpack it")
             table = path.parent / f"answers-{self.name}.jsonl"
             known, key = self._table(table), (sha256_of(path), question)
             if key not in known:

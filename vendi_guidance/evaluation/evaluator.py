@@ -185,7 +185,9 @@ def subsample_scores(
         if references is not None and len(references) > MOST_REFERENCES:
             sample = shuffled(len(references))[:MOST_REFERENCES]
             batch = replace(batch, reference=references[sample])
-        smaller.append(batch)
+        # images of a batch share one time, so that subsets do not show how much times vary
+        columns = {name: it for name, it in batch.columns.items() if name != "seconds_per_image"}
+        smaller.append(replace(batch, columns=columns))
     found: list[list[dict[str, float]]] = [[] for _ in batches]
     for part in tqdm(subsamples.parts, "intervals", disable=None if progress else True):
         for batch, rows, scores in zip(smaller, part, found, strict=True):

@@ -67,7 +67,7 @@ class Report:
         page. OSError if the folder cannot be written."""
         from vendi_guidance.evaluation.report.html import save_report  # matplotlib is slow
 
-        return save_report(Path(folder), [self])
+        return save_report(Path(folder).expanduser(), [self])
 
     def content(self) -> dict[str, Any]:
         """What `report.json` says of a run."""
@@ -170,7 +170,7 @@ class Comparison:
         """Write both reports side by side, in the files that `Report.save` writes for one."""
         from vendi_guidance.evaluation.report.html import save_report
 
-        return save_report(Path(folder), [self.first, self.second], self)
+        return save_report(Path(folder).expanduser(), [self.first, self.second], self)
 
     def content(self) -> dict[str, Any]:
         """What `report.json` says of the comparison."""

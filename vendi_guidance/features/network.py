@@ -67,7 +67,8 @@ class EmbeddingNetwork:
         self.device, self.batch_size = device, batch_size
         self._half = torch.device(device).type == "cuda"
         precision = "float16" if self._half else "float32"
-        settings = {**settings, "sha256": digest_of(network), "precision": precision}
+        digest = {"sha256": digest_of(network)} if network.state_dict() else {}
+        settings = {**settings, **digest, "precision": precision}
         # Some libraries return tuples, which JSON reads back as lists.
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
         self.network = network.eval().requires_grad_(False).to(device)

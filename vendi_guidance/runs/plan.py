@@ -5,7 +5,6 @@ import json
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import torch
 
 from vendi_guidance.storage.files import DAMAGED, check_format, headed, memory_name, whole_file
 from vendi_guidance.storage.imagefolder import image_name
+from vendi_guidance.storage.messages import version_of
 from vendi_guidance.storage.prompt_files import Prompts
 
 AUTO = "auto"
@@ -160,13 +160,7 @@ def _as_text(value: Any) -> str:
 
 def versions() -> dict[str, str]:
     """The installed versions of Python and of `PACKAGES`."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    return {"python": platform.python_version(), **{it: version_of(it) for it in PACKAGES}}
 
 
 class Item(NamedTuple):

@@ -25,17 +25,12 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     if path.exists() and not path.is_file():
         raise FileExistsError(f"{path} is not a regular file and cannot be replaced")
-    temporary = path.with_name(token_hex(8).join(UNFINISHED))
-    temporary.touch(exist_ok=False)  # applies the umask; mkstemp would deny access to other users
-    try:
+    with _temporary(path, path.parent) as temporary:
+        # applies the umask; mkstemp would deny access to other users
+        temporary.touch(exist_ok=False)
         yield temporary
         sync(temporary)
         temporary.replace(path)
-    except OSError as error:
-        _add_file_name(error, path)
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -48,9 +43,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """
     parent = path if path.is_dir() else path.parent
     parent.mkdir(parents=True, exist_ok=True)
-    temporary = parent / token_hex(8).join(UNFINISHED)
-    temporary.mkdir()
-    try:
+    with _temporary(path, parent) as temporary:
+        temporary.mkdir()
         yield temporary
         files = sorted(temporary.iterdir())
         for file in files:
@@ -63,23 +57,34 @@ def whole_folder(path: Path) -> Iterator[Path]:
                 file.replace(path / file.name)
         else:
             temporary.rename(path)
+
+
+@contextmanager
+def _temporary(path: Path, parent: Path) -> Iterator[Path]:
+    """Yields a new path in `parent`, which is removed in the end. An operating system's error that
+    names it, or nothing, as when the disk is full, names `path` instead."""
+    temporary = parent / token_hex(8).join(UNFINISHED)
+    try:
+        yield temporary
     except OSError as error:
-        _add_file_name(error, path)
+        if error.errno is not None and str(error.filename or temporary).startswith(str(temporary)):
+            error.filename = str(path)
         raise
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
 
 
-def _add_file_name(error: OSError, path: Path) -> None:
-    """Add the file to an operating system's error that lacks it, as when the disk is full."""
-    if error.errno is not None and error.filename is None:
-        error.filename = str(path)
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    elif path.exists():
+        path.unlink(missing_ok=True)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete the temporary files that killed processes left behind."""
-    for file in folder.glob("*".join(UNFINISHED)):
-        file.unlink(missing_ok=True)
+    """Delete the temporary files and folders that killed processes left behind."""
+    for path in folder.glob("*".join(UNFINISHED)):
+        _remove(path)
 
 
 def sync(path: Path) -> None:

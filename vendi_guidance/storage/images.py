@@ -135,7 +135,7 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     Links are followed, and no folder is listed twice. A member of a `.tar` file, as WebDataset
     writes it, has the path `shard.tar/key.jpg`; it is read in place, never unpacked.
     """
-    found = list(_walk(folder)) if folder.is_dir() else [folder]
+    found = list(walk(folder)) if folder.is_dir() else [folder]
     shards = {file: _members(file) for file in found if file.suffix.lower() == ".tar"}
     found = [file for file in found if not shards.get(file)] + [*chain(*shards.values())]
     known = TEXTS.union(formats())
@@ -143,7 +143,8 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     return sorted(filter(_is_image, found)), sorted(left_out)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def walk(folder: Path) -> Iterator[Path]:
+    """The files below a folder, as `list_files` looks for them."""
     top, seen = os.path.realpath(folder), set()
     for parent, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(parent)

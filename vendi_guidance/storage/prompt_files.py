@@ -22,9 +22,9 @@ class Prompts(NamedTuple):
 
 
 def open_prompts(source: str) -> Prompts:
-    """Open and check the prompts in a UTF-8 file, recognised by its suffix: `.txt` (one prompt per
-    line; blank lines are skipped), or a table (see `read_table`) with a column of `TEXT_COLUMNS`;
-    else `source` is a single prompt.
+    """Open and check the prompts in a UTF-8 or UTF-16 file, recognised by its suffix: `.txt` (one
+    prompt per line; blank lines are skipped), or a table (see `read_table`) with a column of
+    `TEXT_COLUMNS`; else `source` is a single prompt.
 
     ValueError if a prompt is empty or looks like the path of another file, or the file has no
     prompts or a line that cannot be read, which is named; FileNotFoundError if there is no file.

@@ -5,7 +5,7 @@ import json
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from vendi_guidance.storage.messages import counted, optional_import
 
@@ -27,23 +27,27 @@ def read_table(path: Path, *, torn_end: bool = False) -> Rows:
         if kind in (".csv", ".tsv"):
             yield from _read_csv(path)
         elif kind == ".txt":
-            with path.open(encoding="utf-8-sig") as lines:
+            with _open(path) as lines:
                 yield from ((str(path), {"prompt": line}) for line in map(str.strip, lines) if line)
         elif kind == ".parquet":
             yield from _read_parquet(path)
-        elif kind == ".json" and path.read_text(encoding="utf-8-sig").lstrip().startswith("["):
-            yield from _read_json(path)
+        elif kind == ".json":
+            yield from _read_json(path, torn_end)
         else:
             yield from _read_json_lines(path, torn_end)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from None
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
 
 
 def encoding_of(start: bytes) -> str:
     """UTF-16 if a file starts with its mark, as Windows programs save it, otherwise UTF-8."""
     return "utf-16" if start[:2] in (BOM_UTF16_BE, BOM_UTF16_LE) else "utf-8-sig"
+
+
+def _open(path: Path, newline: str | None = None) -> TextIO:
+    with path.open("rb") as file:
+        encoding = encoding_of(file.read(2))
+    return path.open(encoding=encoding, newline=newline)
 
 
 def pick(row: Mapping[str, Any], columns: Iterable[str]) -> Any:
@@ -74,9 +78,7 @@ def text_in(row: Mapping[str, Any], place: str) -> Any:
 def _read_csv(path: Path) -> Rows:
     """Rows of a table with commas, semicolons, tabs or bars, whichever its header has most."""
     name = str(path)  # once, as there may be a million lines
-    with path.open("rb") as file:
-        encoding = encoding_of(file.read(2))
-    with path.open(encoding=encoding, newline="") as lines:
+    with _open(path, newline="") as lines:
         first = next((line for line in lines if line.strip()), "")
         delimiter = max(",;\t|", key=first.count)
         lines.seek(0)
@@ -110,7 +112,7 @@ def _is_quoted(lines: Iterable[str], delimiter: str) -> bool:
 
 def _read_json_lines(path: Path, torn_end: bool) -> Rows:
     name = str(path)  # once, as there may be a million lines
-    with path.open(encoding="utf-8-sig") as lines:
+    with _open(path) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -127,9 +129,18 @@ def _read_json_lines(path: Path, torn_end: bool) -> Rows:
             yield place, row
 
 
-def _read_json(path: Path) -> Rows:
-    """The texts or objects of a JSON list."""
-    for number, row in enumerate(json.loads(path.read_text(encoding="utf-8-sig")), start=1):
+def _read_json(path: Path, torn_end: bool) -> Rows:
+    """The texts or objects of a JSON list, an object over any number of lines, or JSON Lines."""
+    with _open(path) as file:
+        text = file.read()
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if text.lstrip().startswith("["):
+            raise ValueError(f"{path} is not JSON: {error}") from None
+        yield from _read_json_lines(path, torn_end)
+        return
+    for number, row in enumerate(content if isinstance(content, list) else [content], start=1):
         place = f"{path}, item {number}"
         if not isinstance(row, (dict, str)):
             raise ValueError(f"{place} is neither a text nor a JSON object")

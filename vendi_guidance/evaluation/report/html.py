@@ -6,7 +6,6 @@ import os
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
-from importlib.metadata import version
 from io import BytesIO
 from itertools import chain
 from math import inf
@@ -25,7 +24,7 @@ from vendi_guidance.evaluation.spread import AttributeScores, change
 from vendi_guidance.scores.groups import rows_by_label
 from vendi_guidance.scores.subsampling import Estimate
 from vendi_guidance.storage.files import headed, read_object, whole_folder
-from vendi_guidance.storage.messages import counted
+from vendi_guidance.storage.messages import counted, version_of
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ def save_report(folder: Path, reports: Reports, comparison: Any = None) -> Path:
         (new / PAGE).write_text(text, encoding="utf-8")
         written = sorted([*(file.name for file in new.iterdir()), DATA])
         content = {
-            "made_with": f"vendi-guidance {version('vendi-guidance')}",
+            "made_with": f"vendi-guidance {version_of('vendi-guidance')}",
             "runs": [report.content() for report in reports],
             "comparison": None if comparison is None else comparison.content(),
             "files": written,
