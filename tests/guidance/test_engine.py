@@ -12,6 +12,7 @@ from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import SIGMA_PROMPT, Rounds
 from vendi_guidance.guidance.step import Level, Step
 from vendi_guidance.guidance.ways import rounds
+from vendi_guidance.guidance.ways.rounds import DISTILLED, FIRST_MOVE
 
 SHAPE = (4, 4, 4)
 LEVEL = 0.2 * 64**0.5  # noise to signal, of the default settings, for latents of 64 numbers
@@ -81,6 +82,18 @@ def test_guided_rounds_make_samples_differ_at_the_level_where_the_step_ends():
     _, network, step = guided()
     assert diversity(network.found[0]) > 2 * diversity(repeated.found[0])
     torch.testing.assert_close(step.latents, network.levels[1].mix(*network.found))
+
+
+def test_moves_are_longer_with_a_distilled_network(monkeypatch):
+    def moved():
+        network = BlackOrWhite(LEVEL * 1.1, LEVEL * 0.9)
+        settings = Rounds(rounds=4, proposal="gradient")
+        return Engine(settings, Memory(50)).modify(step_of(network, count=4)).latents
+
+    distilled = moved()
+    monkeypatch.setattr(rounds, "FIRST_MOVE", FIRST_MOVE * DISTILLED)
+    monkeypatch.setattr(rounds, "DISTILLED", 1.0)
+    torch.testing.assert_close(distilled, moved())
 
 
 @pytest.mark.parametrize("cfg", [1, 2])

@@ -14,7 +14,6 @@ from vendi_guidance.guidance.memory import Memory
 from vendi_guidance.guidance.settings import Rounds
 from vendi_guidance.guidance.step import Level, Step
 from vendi_guidance.guidance.ways import perturbed
-from vendi_guidance.guidance.ways.budget import EVEN
 
 OPEN, NAMED = 0.6, 0.15  # how much of a deviation the network keeps
 FAR = 1e4  # beside the noise
@@ -59,7 +58,7 @@ def test_what_the_prompt_leaves_open_grows_and_what_contradicts_it_fades(monkeyp
     monkeypatch.setattr(perturbed, "PUSH", 0.0)
     network = Distilled()
     _, step = modified(network, diversity=diversity)
-    further, part = perturbed.EXTENSION * max(diversity / 0.5, 1), min(diversity / 0.5, 1) ** EVEN
+    further, part = perturbed.EXTENSION * max(diversity / 0.5, 1), min(diversity / 0.5, 1)
     last = 1 + further * network.levels[1].ratio / (0.2 * 64**0.5)  # the lower the level, the less
     deviation, original = network.proposed - network.denoised, network.denoised
     expected = part * (1 + further) * network.follow * last * deviation

@@ -12,9 +12,6 @@ from vendi_guidance.guidance.settings import DIVERSITY, Rounds
 USUAL = 8
 """Rounds at the default diversity, an evaluation each; half as many with a distilled network."""
 
-EVEN = 0.7
-"""The power of the dial by which half of the default gives half of its variety."""
-
 CFG_STOP = 0.75
 """After rounds, CFG is off below this ratio. What the image shows is decided by then, and CFG would
 only make images more alike (Kynkäänniemi et al., NeurIPS 2024)."""
@@ -35,7 +32,7 @@ def share_of_cfg(ratio: float, settings: Rounds) -> float:
 
 def part(settings: Rounds) -> float:
     """How much of what guidance changes is kept: all of it from the default diversity on."""
-    return min(settings.diversity / DIVERSITY, 1.0) ** EVEN
+    return min(settings.diversity / DIVERSITY, 1.0)
 
 
 def longer(settings: Rounds) -> float:
