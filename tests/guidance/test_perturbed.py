@@ -71,7 +71,7 @@ def test_the_perturbed_prompt_is_asked_and_then_the_prompt_with_the_noise_of_the
     network = Distilled()
     noise = torch.randn(network.denoised.shape, generator=seeded(5))
     latents = network.levels[1].mix(network.denoised, noise)
-    engine, step = modified(network, latents=latents)
+    engine, _ = modified(network, latents=latents)
     asked = [(None, perturbed.PROMPT_NOISE), (Level(1.0, 0.2 * 64**0.5), None)]
     assert network.asked == asked and engine.way.evaluations() == len(asked)
     torch.testing.assert_close(network.found[1], noise, rtol=0, atol=0.02)  # beside FAR
