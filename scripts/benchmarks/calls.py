@@ -82,7 +82,6 @@ COMPILED |= {"FluxTransformerBlock", "FluxSingleTransformerBlock"}
 PHASES: dict[str, tuple[Any, str]] = {
     "gradient": (Score, "gradient"),
     "move": (Score, "move"),
-    "choice": (Score, "choose"),
     "noise": (Noise, "like"),
 }
 DIALS = {"stock": 0.0, "default": DIVERSITY, "dial 1": 1.0}
