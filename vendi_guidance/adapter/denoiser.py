@@ -165,7 +165,8 @@ class Network:
             given = with_timestep(given, timestep)
         old = input_of(given)
         repeated = repeated_rows(factor * latents, asked.rows)
-        new = _with_latents(self._part, tensor_of(old), repeated)
+        new = tensor_of(old).clone()  # appended channels stay
+        self._part(new, repeated).copy_(repeated)
         given = with_input(given, in_form_of(old, new))
         if perturb is not None:
             rows = range(own.start, own.stop)
@@ -231,13 +232,6 @@ class Network:
                 "thread a network of its own, or undistilled=None"
             )
         return forward
-
-
-def _with_latents(part: Callable[..., Tensor], x: Tensor, latents: Tensor) -> Tensor:
-    """A copy of a network's input or output with other latents; appended channels stay."""
-    x = x.clone()
-    part(x, latents).copy_(latents)
-    return x
 
 
 def _part(x: Tensor, like: Tensor, is_last: bool) -> Tensor:
